@@ -51,3 +51,28 @@ def test_results_are_those_of_eager(name: str, adds: bool, dtype: torch.dtype) -
     # A query without a key has no weights; PyTorch gives zeros for it, too.
     tolerance = 1e-5 if dtype is torch.float32 else 2e-2
     assert_same(found.double(), expected.nan_to_num(), "the result", tolerance=tolerance)
+
+
+def differentiate(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Any:
+    ops = torch.ops.aten
+    o, lse = ops._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, False, attn_mask=mask)
+    return ops._scaled_dot_product_flash_attention_for_cpu_backward(
+        grad, q, k, v, o, lse, 0.0, False, attn_mask=mask
+    )
+
+
+@pytest.mark.parametrize("name", ["a cache that is longer than its content", "a window", "padding"])
+def test_gradients_are_those_of_autograd(name: str) -> None:
+    mask = torch.zeros(QUERIES, KEYS).masked_fill(~MASKS[name], -torch.inf)
+    args = (randn(1, 2, QUERIES, 20), *(randn(1, 2, size, 20) for size in (QUERIES, KEYS, KEYS)))
+    executor = IRExecutor(
+        extract_ir(Function(differentiate), (*args, mask)), backend=HostBackend(), passes="default"
+    )
+
+    found = executor(*args, mask)
+
+    assert [item.backend for item in executor.instructions] == ["host"]
+    grad, *leaves = (item.double().requires_grad_() for item in args)
+    expected = torch.autograd.grad(attend(*leaves, mask.double()), leaves, grad)
+    for item, wanted in zip(found, expected, strict=True):
+        assert_same(item.double(), wanted, "a gradient", tolerance=1e-4)

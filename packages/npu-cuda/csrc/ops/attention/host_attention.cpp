@@ -17,7 +17,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // Some queries of the heads of a group.
 struct Block {
   Scores scores;
-  int64_t queries, keys, value_size;
+  int64_t keys, value_size;
   const float* v;
   int64_t v_stride;
   float* values;  // [kKeys, value_size]: those of a block of keys, side by side
@@ -68,18 +68,6 @@ struct AttendBlock : ScoreLoop<kBytes, kVectors> {
     }
   }
 
-  // True if the mask hides so many keys from every query of the block: they are not read then.
-  static NPU_INLINE bool is_hidden(const Block& b, int64_t first, int64_t count) {
-    if (!b.scores.mask) return false;
-    for (int64_t row = first; row < first + count; ++row) {
-      const float* const mask = b.scores.mask + row * b.scores.mask_stride;
-      for (int64_t query = 0; query < b.queries; ++query) {
-        if (mask[query] != -kInfinity) return false;
-      }
-    }
-    return true;
-  }
-
   static NPU_INLINE void run(const Block* block) {
     const Block& b = *block;
     std::fill(b.most, b.most + kColumns, -kInfinity);
@@ -87,7 +75,7 @@ struct AttendBlock : ScoreLoop<kBytes, kVectors> {
     std::fill(b.sums, b.sums + b.value_size * kColumns, 0.0f);
     for (int64_t first = 0; first < b.keys; first += kKeys) {
       const int64_t count = std::min(kKeys, b.keys - first);
-      if (is_hidden(b, first, count)) continue;
+      if (is_hidden(b.scores, first, count)) continue;
       Base::make(b.scores, first, count);
       normalize(b, count, first == 0);
       // Rows that are a power of two apart would be in few sets of the first cache.
@@ -160,8 +148,8 @@ void Call::run_block(int64_t index, const float* memory, float* slice) const {
   transpose(rows, g_.size, count, g_.size, g_.scale, queries, columns);
   const float* const mask = operands_.mask(memory, batch, head);
   const Block block{{g_.size, operands_.keys(memory, batch, group), operands_.key_stride(), mask ? mask + first : nullptr,
-                     operands_.mask_width(), g_.is_causal ? earliest + 1 : g_.keys, queries, positions, scores},
-                    count, g_.is_causal ? std::min(g_.keys, last + 1) : g_.keys, g_.value_size,
+                     operands_.mask_width(), g_.is_causal ? earliest + 1 : g_.keys, queries, count, positions, scores},
+                    g_.is_causal ? std::min(g_.keys, last + 1) : g_.keys, g_.value_size,
                     operands_.values(memory, batch, group), operands_.value_stride(), values, sums, most, total};
   run_columns<AttendBlock>(columns, &block);
   transpose(sums, columns, g_.value_size, count, 1.0f, rows, g_.value_size);

@@ -74,6 +74,7 @@ struct DifferentiateBlock : ScoreLoop<kBytes, kVectors> {
     std::fill(b.query_gradients, b.query_gradients + b.scores.size * kColumns, 0.0f);
     for (int64_t first = 0; first < b.keys; first += kKeys) {
       const int64_t count = std::min(kKeys, b.keys - first);
+      if (is_hidden(b.scores, first, count)) continue;
       Base::make(b.scores, first, count);
       Base::compute({b.score_gradients, kColumns, none, 0, b.v + first * b.v_stride, b.v_stride, 1, b.gradients, kColumns,
                      b.value_size}, count);
@@ -167,7 +168,7 @@ void Call::run_block(int64_t batch, int64_t head, int64_t first, const float* me
   transpose(gradient_rows, value_wide_, count, g_.value_size, 1.0f, gradients, columns);
   const float* const mask = operands_.mask(memory, batch, head);
   const Block block{{g_.size, operands_.keys(memory, batch, head), operands_.key_stride(), mask ? mask + first : nullptr,
-                     operands_.mask_width(), g_.is_causal ? first + 1 : g_.keys, queries, positions, scores},
+                     operands_.mask_width(), g_.is_causal ? first + 1 : g_.keys, queries, count, positions, scores},
                     g_.is_causal ? std::min(g_.keys, first + count) : g_.keys, g_.value_size, wide_, value_wide_, g_.scale,
                     operands_.values(memory, batch, head), operands_.value_stride(), lse, delta, query_rows, gradients,
                     gradient_rows, score_gradients, query_gradients, key_gradients, value_gradients};

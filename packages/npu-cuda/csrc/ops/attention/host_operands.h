@@ -1,6 +1,8 @@
 // Keys, values and masks as the loops of the host read them, and the blocks of queries that these loops take.
 #pragma once
 
+#include <limits>
+
 #include "ops/attention/attention.h"
 #include "ops/gemm/tile.h"
 #include "ops/host_simd.h"
@@ -59,6 +61,7 @@ struct Scores {
   int64_t mask_stride;
   int64_t all_until;       // every query takes the keys before it
   const float* queries;    // [size, column], scaled
+  int64_t used;            // columns that are queries
   const float* positions;  // of each column
   float* scores;           // [kKeys, column]
 };
@@ -123,6 +126,18 @@ struct ScoreLoop {
     }
   }
 };
+
+// True if the mask hides so many keys from all these queries: then they need not be read.
+inline bool is_hidden(const Scores& s, int64_t first, int64_t count) {
+  if (!s.mask) return false;
+  for (int64_t row = first; row < first + count; ++row) {
+    const float* const mask = s.mask + row * s.mask_stride;
+    for (int64_t query = 0; query < s.used; ++query) {
+      if (mask[query] != -std::numeric_limits<float>::infinity()) return false;
+    }
+  }
+  return true;
+}
 
 // Runs Loop<kBytes, kVectors>::run(argument) for blocks of so many columns.
 template <template <int, int> class Loop, class Argument>
