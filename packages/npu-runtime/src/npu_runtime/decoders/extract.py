@@ -85,16 +85,8 @@ def extract_decoder(
     require_transformers()
     passes = _quantization_of(quantize)
     config = _configuration_of(model)
-    positions = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
-    if max_length is None:
-        max_length = min(_USUAL_LENGTH, positions or _USUAL_LENGTH)
-    _require_numbers(max_batch=[max_batch], max_length=[max_length], counts=counts)
-    if positions is not None and max_length > positions:
-        raise UsageError(
-            f"the model has {positions} positions, and max_length is {max_length}",
-            where="extract_decoder",
-            fix="give a smaller max_length, or change max_position_embeddings of the configuration",
-        )
+    max_length = _length_of(config, max_length)
+    _require_numbers(max_batch=[max_batch], counts=counts)
     from npu_runtime.decoders.fixed_cache import FixedCache, is_cache
 
     made = _on_meta(config, getattr(model, "dtype", None))
@@ -111,16 +103,39 @@ def extract_decoder(
         if is_cache(name)
     }
     text: Any = made.config.get_text_config(decoder=True)
-    stop = text.eos_token_id
     return DecoderGraphs(
         by_count,
         max_batch,
         max_length,
         {**constants, **empty},
-        tuple(stop) if isinstance(stop, (list, tuple)) else () if stop is None else (stop,),
+        _stop_tokens(text),
         text.vocab_size,
         cache.is_recurrent,
     )
+
+
+def _length_of(config: Any, wanted: int | None) -> int:
+    """Return the number of positions of the cache.
+
+    Raises:
+        UsageError: The model has fewer positions than are wanted.
+    """
+    positions = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
+    if wanted is None:
+        return min(_USUAL_LENGTH, positions or _USUAL_LENGTH)
+    _require_numbers(max_length=[wanted])
+    if positions is not None and wanted > positions:
+        raise UsageError(
+            f"the model has {positions} positions, and max_length is {wanted}",
+            where="extract_decoder",
+            fix="give a smaller max_length, or change max_position_embeddings of the configuration",
+        )
+    return wanted
+
+
+def _stop_tokens(config: Any) -> tuple[int, ...]:
+    stop = config.eos_token_id
+    return tuple(stop) if isinstance(stop, (list, tuple)) else () if stop is None else (stop,)
 
 
 def _quantization_of(given: str | Pass | None) -> list[Pass]:
