@@ -55,7 +55,7 @@ std::vector<KernelPtr> builtin_kernels() {
       lists::reduction_cuda_kernels(), reduce::cuda_kernels(), reduce::arg_cuda_kernels(),
       reduce::cumsum_cuda_kernels(), reduce::batch_norm_cuda_kernels(), rows::cuda_kernels(),
       rows::nll_cuda_kernels(), indexing::cuda_kernels(), pool::cuda_kernels(), gemm_cuda_kernels(),
-      gemm_epilogue_cuda_kernels(), copy_cuda_kernels(),
+      gemm_epilogue_cuda_kernels(), quantized::cuda_kernels(), copy_cuda_kernels(),
 #endif
   });
 }

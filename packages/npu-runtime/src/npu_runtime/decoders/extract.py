@@ -107,25 +107,13 @@ def extract_decoder(
     require_transformers()
     passes = _quantization_of(quantize)
     config = _configuration_of(model)
-    positions = _positions_of(config)
-    if max_length is None:
-        max_length = min(_USUAL_LENGTH, positions or _USUAL_LENGTH)
-    source_length = max_source_length or min(_USUAL_SOURCE_LENGTH, positions or _USUAL_SOURCE_LENGTH)
-    _require_numbers(
-        positions, max_batch=[max_batch], max_length=[max_length], max_source_length=[source_length]
-    )
-    _require_numbers(None, counts=counts)
-    from npu_runtime.decoders.encoder import Encoder
-    from npu_runtime.decoders.fixed_cache import FixedCache, is_cache
+    _require_numbers(None, max_batch=[max_batch], counts=counts)
+    max_length = _length_of(config, _USUAL_LENGTH, max_length=max_length)
+    source_length = _length_of(config, _USUAL_SOURCE_LENGTH, max_source_length=max_source_length)
+    from npu_runtime.decoders.fixed_cache import FixedCache
 
     made = _on_meta(config, getattr(model, "dtype", None))
-    encoder = Encoder(made, max_batch, source_length) if made.config.is_encoder_decoder else None
-    if max_source_length is not None and (encoder is None or not encoder.reads_tokens):
-        raise UsageError(
-            f"max_source_length is given, and {config.model_type} has no encoder of tokens",
-            where="extract_decoder",
-            fix="leave it out",
-        )
+    encoder = _encoder_of(made, max_batch, source_length, is_given=max_source_length is not None)
     constants = _constant_buffers(made)
     cache = FixedCache(made, max_batch, max_length, encoder)
     by_count = {}
@@ -133,19 +121,13 @@ def extract_decoder(
         if count <= max_length:
             graph = _extract(made, cache, encoder, max_batch, max_length, count)
             by_count[count] = _rewrite(graph, passes)
-    empty = {
-        name: torch.zeros(item.shape, dtype=item.dtype)
-        for name, item in made.named_buffers()
-        if is_cache(name)
-    }
     generation = _generation_of(model, made)
-    stop = generation.eos_token_id
     return DecoderGraphs(
         by_count,
         max_batch,
         max_length,
-        {**constants, **empty},
-        tuple(stop) if isinstance(stop, (list, tuple)) else () if stop is None else (stop,),
+        {**constants, **_empty_cache(made)},
+        _stop_tokens(generation),
         made.config.get_text_config(decoder=True).vocab_size,
         cache.is_recurrent,
         None if encoder is None else _rewrite(encoder.graph, passes),
@@ -153,11 +135,44 @@ def extract_decoder(
     )
 
 
-def _positions_of(config: Any) -> int | None:
-    """Return the number of positions of a model; None if there is no limit."""
+def _length_of(config: Any, usual: int, **given: int | None) -> int:
+    """Return a length that is given by name, or else the usual one if the model has as many positions."""
     text = config.get_text_config(decoder=True)
     named = (getattr(text, name, None) for name in ("max_position_embeddings", "max_target_positions"))
-    return next((number for number in named if number is not None), None)
+    positions = next((number for number in named if number is not None), None)
+    ((name, length),) = given.items()
+    if length is None:
+        return min(usual, positions or usual)
+    _require_numbers(positions, **{name: [length]})
+    return length
+
+
+def _encoder_of(model: Any, batch: int, source_length: int, *, is_given: bool) -> Encoder | None:
+    from npu_runtime.decoders.encoder import Encoder
+
+    encoder = Encoder(model, batch, source_length) if model.config.is_encoder_decoder else None
+    if is_given and (encoder is None or not encoder.reads_tokens):
+        raise UsageError(
+            f"max_source_length is given, and {model.config.model_type} has no encoder of tokens",
+            where="extract_decoder",
+            fix="leave it out",
+        )
+    return encoder
+
+
+def _empty_cache(model: nn.Module) -> dict[str, Tensor]:
+    from npu_runtime.decoders.fixed_cache import is_cache
+
+    return {
+        name: torch.zeros(item.shape, dtype=item.dtype)
+        for name, item in model.named_buffers()
+        if is_cache(name)
+    }
+
+
+def _stop_tokens(generation: Any) -> tuple[int, ...]:
+    stop = generation.eos_token_id
+    return tuple(stop) if isinstance(stop, (list, tuple)) else () if stop is None else (stop,)
 
 
 def _quantization_of(given: str | Pass | None) -> list[Pass]:
@@ -181,7 +196,7 @@ def _require_numbers(positions: int | None, **given: Sequence[int]) -> None:
         for number in numbers:
             if type(number) is not int or number < 1:
                 raise UsageError(f"{name} has positive integers, not {number!r}", where="extract_decoder")
-            if positions is not None and number > positions and name != "max_batch":
+            if positions is not None and number > positions:
                 raise UsageError(
                     f"the model has {positions} positions, and {name} is {number}",
                     where="extract_decoder",

@@ -102,8 +102,8 @@ def refusals() -> Iterator[Refusal]:
     (d,) = right.outputs
     packed = TensorLayout((20, 32), "uint8")
     for name, inputs, output, match in (
-        ("A of float64", (TensorLayout((4, 64), "float64"), q, s), d, "A is float64, not a float of 32"),
-        ("A of int32", (TensorLayout((4, 64), "int32"), q, s), d, "A is int32, not a float"),
+        ("A of float64", (TensorLayout((4, 64), "float64"), q, s), d, "is float64, not "),
+        ("A of int32", (TensorLayout((4, 64), "int32"), q, s), d, "is int32, not "),
         ("A of rank 1", (TensorLayout((64,)), q, s), d, "A has rank 1, less than 2"),
         ("D of rank 1", (a, q, s), TensorLayout((20,)), "D has rank 1, less than 2"),
         ("D of another dtype", (a, q, s), TensorLayout((4, 20), "float16"), "D is float16, not float32"),

@@ -11,6 +11,7 @@ from npu_ir import Graph, OpNode, TensorType, Value
 from npu_passes.core.base import Pass, within
 from npu_passes.core.edit import Edit
 from npu_passes.errors import PassError
+from npu_passes.library.quantization.integer_weights import integer_weight_of
 from npu_passes.ops.quantized import BITS, QUANTIZE_WEIGHT, QUANTIZED_LINEAR, quantization_problem
 from npu_passes.rewriting.arguments import arguments_of
 from npu_passes.rewriting.value_replacement import match_strides
@@ -43,6 +44,8 @@ class QuantizeWeights(Pass):
     1. ``aten.linear`` by a weight; the prologue quantizes the weight (``npu::quantize_weight``).
     2. ``aten.mm``, ``aten.matmul`` and ``aten.addmm`` by a weight of [in, out] likewise, if ``aten.addmm``
        scales neither the product nor its bias vector.
+    3. ``aten.linear`` by integers of int8 that the model has itself (as torchao makes them), converted to
+       floats in each call, and times a scale for each row, or not: the integers are read as they are.
 
     Activations stay floats, sums are float32. A weight differs by half the scale of its group at most, so a
     result by the sum of ``scale / 2 * abs(x)`` over its row, besides rounding: of weights that are normally
@@ -87,6 +90,8 @@ class QuantizeWeights(Pass):
         for node in graph.nodes_of(_LINEAR, _ADDMM, *_MATMUL):
             if node.in_prologue:
                 continue
+            if node.op_type == _LINEAR and self._keep_integers(graph, node):
+                continue
             item = _product_of(node)
             problem = item if isinstance(item, str) else self._problem(graph, item)
             if problem is not None:
@@ -100,6 +105,20 @@ class QuantizeWeights(Pass):
                 result = edit.call(QUANTIZED_LINEAR, item.input, *quantized[key], item.bias, name=node.name)
                 edit.replace(node.outputs[0], match_strides(edit, result, node.outputs[0]))
         return graph.edits != before
+
+    def _keep_integers(self, graph: Graph, node: OpNode) -> bool:
+        """Have a layer read integers that the model has itself; return whether it does."""
+        arguments: dict[str, Any] = dict(arguments_of(node, defaults=True))
+        found = integer_weight_of(graph, arguments["weight"])
+        if found is None or arguments["input"].tensor_type.rank < 2:
+            return False
+        with self.rewrite(graph, "integers", node) as edit:
+            operands = found.operands(edit)
+            result = edit.call(
+                QUANTIZED_LINEAR, arguments["input"], *operands, arguments["bias"], name=node.name
+            )
+            edit.replace(node.outputs[0], match_strides(edit, result, node.outputs[0]))
+        return True
 
     def _quantize(self, edit: Edit, item: _Product) -> tuple[Value, ...]:
         weight = item.matrix
