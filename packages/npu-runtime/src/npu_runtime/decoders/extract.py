@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import inspect
 import os
@@ -80,9 +81,8 @@ def extract_decoder(
 ) -> DecoderGraphs:
     """Capture a language model of transformers with a cache of fixed size, without weights.
 
-    It is a causal one (GPT-2, Llama), or has an encoder of text (T5) or sound (Whisper).
-
-    The model is built anew on ``meta`` by its configuration: no memory of its size is needed.
+    It is a causal one (GPT-2, Llama), or has an encoder of text (T5) or sound (Whisper). It is built anew on
+    ``meta`` by its configuration: no memory of its size is needed.
 
     Args:
         model: A model, its configuration, or the path of a folder with one.
@@ -93,7 +93,6 @@ def extract_decoder(
             takes one.
         max_source_length: The number of tokens that the encoder reads, if it reads tokens: by default 512, or
             as many as the model has positions. Shorter sources are padded.
-
         quantize: ``"int8"`` (a scale for a row) or ``"int4"`` (a scale for 32 elements): the weights of
             linear layers are quantized when they are bound. Or a pass that does it, such as
             ``QuantizeWeights(bits=4, skip=("lm_head.weight",))``.
@@ -116,14 +115,11 @@ def extract_decoder(
     encoder = _encoder_of(made, max_batch, source_length, is_given=max_source_length is not None)
     constants = _constant_buffers(made)
     cache = FixedCache(made, max_batch, max_length, encoder)
-    by_count = {}
-    for count in sorted({1, *(() if cache.is_recurrent else counts)}):
-        if count <= max_length:
-            graph = _extract(made, cache, encoder, max_batch, max_length, count)
-            by_count[count] = _rewrite(graph, passes)
+    at_once = (1,) if cache.is_recurrent else (1, *(count for count in counts if count <= max_length))
+    extract = functools.partial(_extract, made, cache, encoder, max_batch, max_length)
     generation = _generation_of(model, made)
     return DecoderGraphs(
-        by_count,
+        {count: _rewrite(extract(count), passes) for count in sorted(set(at_once))},
         max_batch,
         max_length,
         {**constants, **_empty_cache(made)},

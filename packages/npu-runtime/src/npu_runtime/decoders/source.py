@@ -13,7 +13,7 @@ from npu_runtime.executor.executor import IRExecutor
 
 
 class Source:
-    """What a decoder reads of its source.
+    """The source, as the decoder of a model reads it.
 
     Args:
         graphs: The graphs of the model.
