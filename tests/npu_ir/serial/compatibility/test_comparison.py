@@ -52,7 +52,9 @@ def test_an_op_of_the_same_schema_is_unchanged() -> None:
     ("(Tensor self, Tensor other, *, Scalar alpha=1) -> (Tensor, Tensor)",
         BROKEN, "changed results", "it returned (Tensor, Tensor), and returns (Tensor)"),
     ("(Tensor(a) self, Tensor other, *, Scalar alpha=1) -> Tensor(a)",
-        BROKEN, "changed results", "shares memory in another way"),
+        BROKEN, "changed results", "its results share memory with other arguments"),
+    ("(Tensor(a!) self, Tensor other, *, Scalar alpha=1) -> Tensor",
+        BROKEN, "changed type", "'self' was written to, and is not"),
     ("(Tensor self, Future( other) -> Tensor",
         BROKEN, "unreadable schema", "the recorded schema cannot be read: 'aten::add.Tensor(Tensor"),
 ])  # fmt: skip
@@ -101,6 +103,16 @@ def test_a_default_that_a_schema_encodes_as_a_number_cannot_be_written() -> None
 
     assert op.verdict is BROKEN
     assert "'dtype' had the default 7, and has None" in op.changes[0].text
+
+
+def test_a_list_of_another_length_is_another_type() -> None:
+    text = CALLS.replace("aten.add.Tensor(self=%x, other=%y)", "aten.sum.dim_IntList(self=%x) {dim=[0]}")
+    arguments = "Tensor self, int[3]? dim, bool keepdim=False, *, ScalarType? dtype=None"
+    recorded = f"aten::sum.dim_IntList({arguments}) -> Tensor"
+
+    op = compared(recorded, "aten.sum.dim_IntList", text)
+
+    assert "'dim' was a list of length 3, and is of length 1" in op.changes[0].text
 
 
 def test_tensors_without_a_record_are_bound_in_order() -> None:

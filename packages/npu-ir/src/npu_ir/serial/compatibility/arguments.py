@@ -82,8 +82,9 @@ def _default_text(arg: Any) -> str:
 
 def _kept(old: Any, new: Any, leave_out: tuple[str, ...]) -> Iterator[Change]:
     """Yield the changes of an argument that is there before and after."""
-    if not old.type.isSubtypeOf(new.type) or old.N != new.N or _writes(old) != _writes(new):
-        text = f"{old.name!r} was of type {old.type}, and is of {new.type}, of another length or written to"
+    problem = _type_problem(old, new)
+    if problem is not None:
+        text = f"{old.name!r} {problem}"
         yield Change("changed type", Verdict.INCOMPATIBLE, text, old.name, _EXPORT_AGAIN)
     default = _default_of(old)
     if default is _NO_DEFAULT or _default_text(old) == _default_text(new):
@@ -99,6 +100,16 @@ def _kept(old: Any, new: Any, leave_out: tuple[str, ...]) -> Iterator[Change]:
     fix = f"{_MIGRATE} writes {new.name}={default!r} where it is left out"
     edit = ArgumentEdit("write", new.name, content)
     yield Change("changed default", Verdict.MIGRATABLE, text, old.name, fix, leave_out, edit)
+
+
+def _type_problem(old: Any, new: Any) -> str | None:
+    if not old.type.isSubtypeOf(new.type):
+        return f"was of type {old.type}, and is of {new.type}"
+    if old.N != new.N:
+        return f"was a list of length {old.N or 'any'}, and is of length {new.N or 'any'}"
+    if _writes(old) != _writes(new):
+        return "is written to here" if _writes(new) else "was written to, and is not"
+    return None
 
 
 def _default_to_json(arg: Any, default: Any) -> Any:
@@ -130,7 +141,7 @@ def _removal(arg: Any, users: tuple[str, ...], calls: Sequence[OpNode]) -> Chang
 
 
 def _states_default(node: OpNode, name: str, default: Any) -> bool:
-    is_input = any(path_of_operand(operand)[0] == name for operand in node.operands or (name,))
+    is_input = any(path_of_operand(operand)[0] == name for operand in node.operands or ())
     return not is_input and name in node.attrs and repr(node.attrs[name]) == repr(default)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from npu_ir._torch.ops import OpOverload, parse_schema
 from npu_ir.core.node import OpNode
@@ -53,20 +54,23 @@ def _changes(op: OpOverload, recorded: str | None, calls: list[OpNode]) -> tuple
     return (*argument_changes(old, op._schema, calls), *_result_changes(old, op._schema))
 
 
-def _result_changes(old: object, new: object) -> Iterator[Change]:
-    before, after = ([(str(item.type), _alias(item)) for item in schema.returns] for schema in (old, new))  # type: ignore[attr-defined]
-    if before != after:
-        text = f"it returned {_types(before)}, and returns {_types(after)} or shares memory in another way"
+def _result_changes(old: Any, new: Any) -> Iterator[Change]:
+    """Yield a change if a call does not return what the old schema promises."""
+    before, after = (f"({', '.join(str(item.type) for item in schema.returns)})" for schema in (old, new))
+    keeps_types = len(old.returns) == len(new.returns) and all(
+        item.type.isSubtypeOf(promised.type) for item, promised in zip(new.returns, old.returns, strict=True)
+    )
+    if not keeps_types:
+        text = f"it returned {before}, and returns {after}"
+        yield Change("changed results", Verdict.INCOMPATIBLE, text, fix=_EXPORT_AGAIN)
+    elif list(map(_alias, old.returns)) != list(map(_alias, new.returns)):
+        text = "its results share memory with other arguments than they did"
         yield Change("changed results", Verdict.INCOMPATIBLE, text, fix=_EXPORT_AGAIN)
 
 
-def _alias(item: object) -> tuple[bool, tuple[str, ...]] | None:
-    alias = item.alias_info  # type: ignore[attr-defined]
+def _alias(item: Any) -> tuple[bool, tuple[str, ...]] | None:
+    alias = item.alias_info
     return None if alias is None else (alias.is_write, tuple(sorted(alias.before_set)))
-
-
-def _types(items: list[tuple[str, tuple[bool, tuple[str, ...]] | None]]) -> str:
-    return f"({', '.join(type for type, _ in items)})"
 
 
 def is_safe_to_parse(schema: str) -> bool:
