@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -79,18 +80,21 @@ def _wheel_problems(path: Path, name: str, version: str) -> Iterator[str]:
 
 
 def _is_test(item: str) -> bool:
-    path = PurePosixPath(item)
-    return "tests" in path.parts or path.name == "conftest.py" or path.match("test_*.py")
+    path = PurePosixPath(item)  # a template of a test ends in .py.in
+    return path.suffix == ".py" and (
+        "tests" in path.parts or path.match("test_*") or path.match("conftest.*")
+    )
 
 
 def _library_problems(path: Path) -> Iterator[str]:
     """Yield the libraries besides those of every Linux that a wheel needs, as auditwheel finds them."""
-    command = [sys.executable, "-m", "auditwheel", "show", str(path)]
+    command = [sys.executable, "-m", "auditwheel", "show", "--json", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         yield f"auditwheel cannot show it: {done.stderr.strip() or done.stdout.strip()}"
-    elif "requires no external shared libraries" not in " ".join(done.stdout.split()):
-        yield f"it needs libraries that are not on every Linux:\n{done.stdout.strip()}"
+        return
+    for library in json.loads(done.stdout)["external_libs"]:
+        yield f"it needs {library}, which is not on every Linux"
 
 
 def _source_problems(path: Path, name: str, version: str) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 npu-cuda is built from its source distribution, with CUDA; ``--host-only`` leaves CUDA out, and the name of
 the wheel says so (``0host`` in place of ``1cuda``). ``wheel_checks.py`` looks into the files, and
-``wheel_trial.py`` installs them from dist/ in a fresh environment.
+``wheel_trial.py`` installs them from dist/ in a fresh environment; ``--built`` does only this.
 """
 
 from __future__ import annotations
@@ -23,13 +23,10 @@ DIST = ROOT / "dist"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--host-only", action="store_true", help="build npu-cuda without CUDA")
+    parser.add_argument("--built", action="store_true", help="check and try what is in dist/ already")
     options = parser.parse_args()
-    shutil.rmtree(DIST, ignore_errors=True)
-    mode = "OFF" if options.host_only else "ON"
-    for name in PACKAGES:
-        settings = ("-C", f"cmake.define.NPU_CUDA={mode}") if name == "npu-cuda" else ()
-        run(sys.executable, "-m", "build", *settings, "--outdir", DIST, ROOT / "packages" / name)
-    repair()
+    if not options.built:
+        build("OFF" if options.host_only else "ON")
     problems = find_problems(DIST, release_version(ROOT))
     for problem in problems:
         print(f"problem: {problem}", file=sys.stderr)
@@ -38,6 +35,15 @@ def main() -> None:
     try_wheels(DIST, ROOT / "constraints.txt")
     for path in sorted(DIST.iterdir()):
         print(f"{path.stat().st_size / 1000:8.0f} kB  {path.name}")
+
+
+def build(mode: str) -> None:
+    """Build every package into an empty dist/, npu-cuda in this mode of CUDA."""
+    shutil.rmtree(DIST, ignore_errors=True)
+    for name in PACKAGES:
+        settings = ("-C", f"cmake.define.NPU_CUDA={mode}") if name == "npu-cuda" else ()
+        run(sys.executable, "-m", "build", *settings, "--outdir", DIST, ROOT / "packages" / name)
+    repair()
 
 
 def repair() -> None:

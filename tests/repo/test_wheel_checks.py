@@ -84,6 +84,7 @@ def test_a_wheel_whose_name_does_not_say_what_is_in_it_is_found(name: str, check
     [
         pytest.param({"more": "npu_ir/tests/test_a.py"}, "npu_ir/tests/test_a.py is a test", id="tests"),
         pytest.param({"more": "npu_ir/test_a.py"}, "npu_ir/test_a.py is a test", id="test"),
+        pytest.param({"more": "npu_ir/conftest.py"}, "npu_ir/conftest.py is a test", id="conftest"),
         pytest.param({"more": "docs/a.md"}, "docs/a.md is outside of npu_ir", id="foreign file"),
         pytest.param({"without": "npu_ir/py.typed"}, "npu_ir/py.typed is missing", id="types"),
         pytest.param(
@@ -102,6 +103,12 @@ def test_what_is_wrong_in_a_wheel_is_named(
     make_wheel(dist / PURE, *more, **options)
 
     assert checks.find_problems(dist, VERSION) == [f"{PURE}: {problem}"]
+
+
+def test_a_template_of_a_test_is_not_a_test(dist: Path, checks: ModuleType) -> None:
+    make_wheel(dist / PURE, "npu_ir/templates/tests/test_plugin.py.in")
+
+    assert checks.find_problems(dist, VERSION) == []
 
 
 def test_a_wheel_that_is_too_large_is_found(
@@ -132,14 +139,14 @@ def test_foreign_libraries_are_those_that_auditwheel_finds(
         script = tmp_path / "auditwheel.py"
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
         said = {}
-        for text in ("The wheel requires no external shared\nlibraries! :)", "required: libcuda.so", ""):
+        for text in ('{"external_libs": {}}', '{"external_libs": {"libcuda.so.1": null}}', ""):
             script.write_text(f"print({text!r})\nraise SystemExit({int(not text)})\n")
             said[text] = list(checks._library_problems(tmp_path / NATIVE))
 
     none, some, failed = said.values()
     assert none == []
-    assert some == ["it needs libraries that are not on every Linux:\nrequired: libcuda.so"]
-    assert failed[0].startswith("auditwheel cannot show it")
+    assert some == ["it needs libcuda.so.1, which is not on every Linux"]
+    assert failed == ["auditwheel cannot show it: "]
 
 
 def test_the_trial_installs_what_wheels_need_of_others(dist: Path) -> None:
