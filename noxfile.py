@@ -181,6 +181,14 @@ def wheels(session: nox.Session) -> None:
     session.run("python", "tools/wheels.py", *session.posargs, env=BUILD_CONSTRAINTS)
 
 
+@nox.session(name="release-check")
+def release_check(session: nox.Session) -> None:
+    """Check what a release states, then build and try its wheels and its documentation."""
+    session.run("python", "tools/release_check.py")
+    session.notify("wheels", posargs=session.posargs)
+    session.notify("docs", posargs=[])
+
+
 @nox.session(venv_backend="none")
 def dev(session: nox.Session) -> None:
     """Set up .venv to work in: the packages editable, every tool, and the pre-commit hooks."""

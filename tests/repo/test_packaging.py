@@ -5,8 +5,6 @@ import sys
 from importlib import metadata, resources
 from pathlib import Path
 
-import pytest
-
 import npu_cuda
 import npu_ir
 import npu_passes
@@ -31,16 +29,6 @@ def test_a_package_asks_for_the_others_in_its_own_version() -> None:
 
     assert f"npu-ir=={npu_passes.__version__}" in (metadata.requires("npu-passes") or [])
     assert {f"npu-ir=={npu_runtime.__version__}", f"npu-passes=={npu_runtime.__version__}"} <= set(needed)
-
-
-@pytest.mark.parametrize("extra", ["all", "cuda"])
-def test_an_extra_brings_the_other_packages_in_the_same_version(extra: str) -> None:
-    needed = [item.replace("'", '"') for item in metadata.requires("npu-ir") or []]
-
-    brought = {item.partition(";")[0].strip() for item in needed if f'extra == "{extra}"' in item}
-    ours = {"npu-passes", "npu-runtime"} | ({"npu-cuda"} if extra == "cuda" else set())
-    assert {f"{name}=={npu_ir.__version__}" for name in ours} <= brought
-    assert {item.partition(">")[0] for item in brought if ">" in item} == {"rich", "shtab"}
 
 
 def test_the_types_are_published() -> None:

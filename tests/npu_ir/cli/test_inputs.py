@@ -1,5 +1,6 @@
 """Values of ``--input``, and their position in a call."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,15 @@ def test_an_input_comes_from_a_file(file: str, files: Path) -> None:
     item = parse_input(file)
 
     assert torch.equal(read_input(item.leaves[0], item.name), TENSOR)
+
+
+def test_a_file_of_numpy_without_numpy_says_what_to_install(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "numpy", None)
+
+    with pytest.raises(UsageError, match=r"reading x\.npy needs NumPy\n  fix: python -m pip install numpy"):
+        read_input(FileReference(Path("x.npy")), "")
 
 
 def test_a_pt_file_may_hold_nested_inputs(files: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 import torch
 
 import npu_ir
+from npu_ir._torch.ops import has_namespace
 from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.parser import COMMANDS
 from npu_ir.cli.quantities import count_text, size_text, time_text
@@ -127,13 +128,24 @@ def test_what_each_package_brings_is_what_its_plugins_offer(npu: Command) -> Non
         for kind, names in report["offers"].items():
             kinds.setdefault(kind, set()).update(names)
     stated = {
-        name: {kind: set(names) for kind, names in brings.items()}
+        name: {kind: set(names) for kind, names in brings.items() if kind != "namespaces"}
         for name, brings in distributions._PROVIDED_NAMES.items()
     }
     kinds = ("commands", "pipelines", "runners", "backends")
     assert stated == {
         name: {kind: offers[name][kind] for kind in kinds if kind in offers[name]} for name in stated
     }
+
+
+def test_what_each_package_states_as_its_namespaces_it_registers() -> None:
+    stated = {
+        name: brings["namespaces"]
+        for name, brings in distributions._PROVIDED_NAMES.items()
+        if "namespaces" in brings
+    }
+
+    assert stated == {"npu-passes": ("npu",)}
+    assert has_namespace("npu")
 
 
 @each_row("command, message", [

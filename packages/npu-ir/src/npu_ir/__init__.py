@@ -35,8 +35,9 @@ with pause_gc():
     from npu_ir.graph.graph import Graph
     from npu_ir.interpreter.interpreter import Interpreter, execute_ir
     from npu_ir.ops import list_registered_ops, register_conversion, register_executor
-    from npu_ir.serial import load_ir, save_ir
+    from npu_ir.serial import check_compatibility, load_ir, migrate_ir, save_ir
     from npu_ir.serial.checkpoints import load_weights
+    from npu_ir.serial.compatibility import CompatibilityReport
     from npu_ir.serial.parser import parse_ir
     from npu_ir.symbolic.constraints import Constraint, Range
     from npu_ir.symbolic.expressions import Expr
@@ -51,6 +52,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Argument",
     "BackendError",
+    "CompatibilityReport",
     "Constraint",
     "ConversionError",
     "Converter",
@@ -80,6 +82,7 @@ __all__ = [
     "VisualizationError",
     "WeightError",
     "__version__",
+    "check_compatibility",
     "convert_exported_program",
     "diff_ir",
     "draw",
@@ -91,6 +94,7 @@ __all__ = [
     "list_registered_ops",
     "load_ir",
     "load_weights",
+    "migrate_ir",
     "parse_ir",
     "register_conversion",
     "register_executor",

@@ -9,6 +9,16 @@ In: a table of cases. Out: outcomes of calls on a device. Open `table.py` first.
 
 from __future__ import annotations
 
+from npu_cuda.errors import UnavailableError
+
+try:
+    import numpy  # noqa: F401
+except ImportError as error:
+    raise UnavailableError(
+        "the tests of ops compute references with NumPy, which is not installed: "
+        'python -m pip install "npu-cuda[testing]"'
+    ) from error
+
 from npu_cuda.testing.case import Case, OpRow, Outcome, Refusal, TensorLayout
 from npu_cuda.testing.memory import GuardedTensor
 from npu_cuda.testing.misuse import misuses

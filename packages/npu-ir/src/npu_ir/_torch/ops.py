@@ -64,7 +64,9 @@ def has_side_effects(op: Any) -> bool:
 def overloads_of(namespace: str, name: str) -> list[OpOverload]:
     """Return every overload of the op ``namespace.name``; none if there is no such op."""
     packet = getattr(getattr(torch.ops, namespace), name, None)
-    return [getattr(packet, overload) for overload in packet.overloads()] if packet is not None else []
+    if not isinstance(packet, torch._ops.OpOverloadPacket):
+        return []
+    return [getattr(packet, overload) for overload in packet.overloads()]  # type: ignore[no-untyped-call]
 
 
 def is_composite(op: OpOverload) -> bool:
@@ -121,10 +123,14 @@ def _replace(node: torch.fx.Node, result: Any) -> None:
     node.graph.erase_node(node)
 
 
-def accepts_calls_of(op: OpOverload, schema: str) -> bool:
-    """Return whether every call that conforms to an older ``schema`` is valid for the present ``op``."""
+def parse_schema(schema: str) -> Any | None:
+    """Return the schema that a text of PyTorch's notation states; None if it cannot be read."""
     try:
-        present: Any = op._schema
-        return bool(present.is_backward_compatible_with(torch._C.parse_schema(schema)))
+        return torch._C.parse_schema(schema)
     except RuntimeError:
-        return False  # not a schema, or of types this torch does not know
+        return None  # not a schema, or of types this torch does not know
+
+
+def has_namespace(namespace: str) -> bool:
+    """Return whether any op of this namespace is registered."""
+    return any(name.startswith(f"{namespace}::") for name in torch._C._dispatch_get_all_op_names())

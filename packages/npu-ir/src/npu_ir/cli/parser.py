@@ -24,7 +24,7 @@ else:
 
 COMMANDS = (
     *("extract", "info", "show", "diff", "specialize", "run", "verify"),
-    *("plugins", "doctor", "completions"),
+    *("check-compat", "plugins", "doctor", "completions"),
 )
 COMMON_OPTIONS = {
     "--debug": "show the traceback of an error",
@@ -135,7 +135,7 @@ def build_parser() -> argparse.ArgumentParser:
         action=Commands, dest="command", metavar="COMMAND", required=True, title="commands"
     )
     for name in COMMANDS:
-        import_module(f"npu_ir.cli.commands.{name}").add_to(commands)
+        import_module(f"npu_ir.cli.commands.{name.replace('-', '_')}").add_to(commands)
     _add_plugin_commands(commands)
     return parser
 

@@ -19,6 +19,7 @@ OWN = tuple(name for name in PURPOSES if name.startswith("npu-"))
 _PROVIDED_NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "npu-passes": {
         "commands": ("new-plugin", "opt", "passes"),
+        "namespaces": ("npu",),
         "pipelines": ("default", "fuse", "minimal", "train", "train-device", "train-fuse", "train-tensors"),
     },
     "npu-runtime": {
@@ -45,7 +46,7 @@ def install_hint(kind: str, name: str) -> str | None:
     """Return a hint on installing a missing feature of this project; None if it is not one of ours.
 
     Args:
-        kind: "commands", "pipelines", "runners" or "backends".
+        kind: "commands", "namespaces", "pipelines", "runners" or "backends".
         name: The missing name.
     """
     for distribution, brings in _PROVIDED_NAMES.items():

@@ -6,6 +6,7 @@ for weights of others.
 """
 
 from npu_ir.serial.load import load_ir
+from npu_ir.serial.migrate import check_compatibility, migrate_ir
 from npu_ir.serial.save import save_ir
 
-__all__ = ["load_ir", "save_ir"]
+__all__ = ["check_compatibility", "load_ir", "migrate_ir", "save_ir"]

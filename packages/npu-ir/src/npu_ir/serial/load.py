@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from npu_ir._torch.ops import accepts_calls_of
 from npu_ir.core.isolation import pause_gc
 from npu_ir.errors import GraphError, SerializationError
 from npu_ir.graph.graph import Graph
 from npu_ir.ops.schema import resolve
+from npu_ir.serial.compatibility.comparison import calls_by_op, compare_op
 from npu_ir.serial.document import FORMAT, VERSION
 from npu_ir.serial.graph_reader import REGION_KEYS, GraphReader, TensorReader
 from npu_ir.serial.strict_json import (
@@ -25,7 +26,6 @@ from npu_ir.serial.strict_json import (
 )
 from npu_ir.serial.tensor_file import TensorFile
 
-_MAX_NESTING = 16
 _KEYS = RecordKeys(
     REGION_KEYS.required | {"format", "version", "torch", "tensors", "weights", "schemas", "updates"},
     frozenset({"symbols", "constraints", "prologue"}),
@@ -39,19 +39,25 @@ def load_ir(path: str | os.PathLike[str]) -> Graph:
 
     Raises:
         SerializationError: The file or its tensor file is missing, damaged, from a newer version, or
-            saved with other schemas of operators than those of this process; says where.
+            saved with other schemas of operators than those of this process, so that a call would have
+            another meaning; says where. `check_compatibility` says what changed.
     """
     path = Path(path)
-    place = Location(str(path))
+    with translate_damage(path), pause_gc(), open_document(path) as (document, place, tensors):
+        return build_graph(document, place, tensors)
+
+
+@contextlib.contextmanager
+def translate_damage(path: Path) -> Iterator[None]:
+    """Convert what goes wrong in a damaged file to a `SerializationError`."""
     try:
-        with pause_gc():
-            return _read_graph(read_document(path), place, path.parent)
+        yield
     except GraphError as error:
         raise SerializationError(
             error.message, where=f"{path}: {error.where or 'the graph'}", fix=DAMAGED
         ) from error
     except RecursionError as error:
-        raise place.error("nested too deeply") from error
+        raise Location(str(path)).error("nested too deeply") from error
 
 
 def read_document(path: Path) -> dict[str, Any]:
@@ -83,44 +89,44 @@ def companion_file_name(name: Any, place: Location) -> str | None:
     return text
 
 
-def _read_graph(data: dict[str, Any], place: Location, folder: Path) -> Graph:
+@contextlib.contextmanager
+def open_document(path: Path) -> Iterator[tuple[dict[str, Any], Location, TensorReader | None]]:
+    """Yield the document at ``path``, with its keys checked, its place, and the file of its tensors."""
+    data, place = read_document(path), Location(str(path))
     companion_file_name(data["weights"], place.at("weights"))
     tensors = companion_file_name(data["tensors"], place.at("tensors"))
-    with contextlib.nullcontext() if tensors is None else TensorFile(folder / tensors) as file:
-        return build_graph(data, place, file)
+    with contextlib.nullcontext() if tensors is None else TensorFile(path.parent / tensors) as file:
+        yield data, place, file
 
 
 def build_graph(data: dict[str, Any], place: Location, tensors: TensorReader | None) -> Graph:
     """Return the graph of a document whose keys have been checked, with the data that ``tensors`` reads."""
-    read_as(str, data["torch"], place, "torch")
-    _require_compatible_schemas(read_as(dict, data["schemas"], place, "schemas"), place.at("schemas"))
-    graph = GraphReader(read_as(str, data["name"], place, "name"), place, tensors).read(data)
+    graph = read_graph_unchecked(data, place, tensors)
+    _require_same_meaning(graph, data["schemas"], place.at("schemas"))
     graph.check()
     return graph
 
 
-def _require_compatible_schemas(schemas: dict[str, Any], place: Location) -> None:
-    """Require that calls of the stored schemas have the same meaning for the operators of this process."""
-    for op_type, stored in schemas.items():
-        read_as(str, stored, place, op_type)
-        op = resolve(op_type)
-        if op is None or str(op._schema) == stored:
+def read_graph_unchecked(data: dict[str, Any], place: Location, tensors: TensorReader | None) -> Graph:
+    """Return the graph of a document, whose calls may not fit the ops of this process."""
+    read_as(str, data["torch"], place, "torch")
+    schemas = read_as(dict, data["schemas"], place, "schemas")
+    for op_type, schema in schemas.items():
+        read_as(str, schema, place.at("schemas"), op_type)
+    return GraphReader(read_as(str, data["name"], place, "name"), place, tensors).read(data)
+
+
+def _require_same_meaning(graph: Graph, schemas: dict[str, str], place: Location) -> None:
+    """Require that calls mean here what they meant with the stored schemas; unknown ops may mean anything."""
+    for op_type, calls in calls_by_op(graph).items():
+        if op_type not in schemas or resolve(op_type) is None:
             continue
-        if not _is_safe_to_parse(stored) or not accepts_calls_of(op, stored):
+        op = compare_op(op_type, schemas[op_type], calls)
+        if not op.verdict.is_usable:
+            change = next(change for change in op.changes if not change.verdict.is_usable)
             raise place.at(op_type).error(
-                f"{op_type} has another schema here: the file has {stored[:500]!r}, "
-                f"this PyTorch has {str(op._schema)!r}",
-                "use the PyTorch the file was made with, or export the model again",
+                f"{op_type} has another schema here: the file has {schemas[op_type][:500]!r}, "
+                f"this PyTorch has {op.present!r}: {change.text}",
+                "npu check-compat FILE says what changed and migrates what it can; or use the PyTorch the "
+                "file was made with, or export the model again",
             )
-
-
-def _is_safe_to_parse(schema: str) -> bool:
-    """Return whether ``schema`` is safe to pass to torch's schema parser.
-
-    The parser recurses without a limit: deep nesting overflows the C stack and ends the process (torch 2.13).
-    """
-    depth = deepest = 0
-    for char in schema:
-        depth += (char in "([") - (char in ")]")
-        deepest = max(deepest, depth)
-    return schema.isascii() and deepest <= _MAX_NESTING

@@ -205,7 +205,7 @@ def require_transformers() -> None:
     if importlib.util.find_spec(_TRANSFORMERS) is None:
         raise UsageError(
             "decoders are captured from models of transformers, which is not installed",
-            fix='pip install "npu-runtime[transformers]"',
+            fix='python -m pip install "npu-runtime[transformers]"',
         )
 
 
