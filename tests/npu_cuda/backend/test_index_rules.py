@@ -7,19 +7,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from npu_cuda.backend import CudaBackend, HostBackend
 from npu_cuda.backend.index_rules import INDEX_RULES
 from npu_ir import BackendError, Graph, OpNode, extract_ir, parse_ir
 from npu_ir.plugins.backend import Backend
 from npu_runtime import IRExecutor
+from tests.support.backends.native_backends import HOST, NATIVE_BACKENDS
 
-HOST = HostBackend()
-BACKENDS = [
-    pytest.param(
-        backend, id=backend.name, marks=pytest.mark.skipif(not backend.devices(), reason=backend.absence())
-    )
-    for backend in (HOST, CudaBackend())
-]  # fmt: skip
 aten = torch.ops.aten
 
 
@@ -106,7 +99,7 @@ def node_of(graph: Graph) -> OpNode:
     return next(node for node in graph.nodes if node.op_type in INDEX_RULES)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", NATIVE_BACKENDS)
 @pytest.mark.parametrize("name", CALLS)
 def test_a_node_gives_what_pytorch_gives(name: str, backend: Backend) -> None:
     function, given = CALLS[name]

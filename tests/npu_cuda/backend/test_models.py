@@ -9,20 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from npu_cuda.backend import CudaBackend, HostBackend
 from npu_ir import Graph, extract_ir, save_ir
 from npu_ir.cli import main
 from npu_ir.plugins.backend import Backend
 from npu_runtime import IRExecutor
 from npu_runtime.diagnostics.explain import explain, explain_graph
-
-HOST = HostBackend()
-BACKENDS = [
-    pytest.param(
-        backend, id=backend.name, marks=pytest.mark.skipif(not backend.devices(), reason=backend.absence())
-    )
-    for backend in (HOST, CudaBackend())
-]  # fmt: skip
+from tests.support.backends.native_backends import HOST, NATIVE_BACKENDS
 
 
 class ResidualBlock(nn.Module):
@@ -54,7 +46,7 @@ def made(name: str, backend: Backend = HOST) -> tuple[nn.Module, Tensor, Graph]:
     return model, x, extract_ir(model, (x,))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", NATIVE_BACKENDS)
 @pytest.mark.parametrize("passes", [None, "default"])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_computes_what_it_does_in_pytorch(name: str, passes: str | None, backend: Backend) -> None:
@@ -96,7 +88,7 @@ def test_channels_last_tensors_are_added_and_rectified() -> None:
     assert explain(executor).totals["host"].count == 6
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", NATIVE_BACKENDS)
 def test_many_threads_run_one_executor(backend: Backend) -> None:
     model, x, graph = made("residual", backend)
     executor = IRExecutor(graph, model.state_dict(), backend=backend)

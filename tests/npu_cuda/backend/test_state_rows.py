@@ -7,21 +7,15 @@ import torch
 from torch import Tensor, nn, randn
 
 import npu_cuda
-from npu_cuda.backend import CudaBackend, HostBackend
+from npu_cuda.backend import HostBackend
 from npu_ir import BackendError, ExecutionError, extract_ir
 from npu_ir.plugins.backend import Backend
 from npu_runtime import IRExecutor
+from tests.support.backends.native_backends import HOST, NATIVE_BACKENDS
 from tests.support.caches import WRITES, Cached, Write, batch
 from tests.support.corpus.comparison import assert_same
 from tests.support.rows import each_row
 
-HOST = HostBackend()
-BACKENDS = [
-    pytest.param(
-        backend, id=backend.name, marks=pytest.mark.skipif(not backend.devices(), reason=backend.absence())
-    )
-    for backend in (HOST, CudaBackend())
-]  # fmt: skip
 ROWS = {name: write for name, write in WRITES.items() if name != "select"}
 
 
@@ -33,7 +27,7 @@ def memory(executor: IRExecutor) -> list[int]:
     return [item.data_ptr() for item in executor._engine._state.tensors]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", NATIVE_BACKENDS)
 @each_row("write", ROWS)
 def test_rows_are_written_in_place_and_restored_if_a_later_op_fails(write: Write, backend: Backend) -> None:
     model = Cached(write)

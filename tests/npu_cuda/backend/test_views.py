@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from npu_cuda import attrs
-from npu_cuda.backend import CudaBackend, HostBackend
 from npu_cuda.backend.program import PreparedProgram, ProgramInstance
 from npu_cuda.backend.view_rules import lower_view
 from npu_ir import BackendError, Graph, extract_ir, parse_ir
@@ -17,14 +16,9 @@ from npu_runtime import IRExecutor
 from npu_runtime.backends.partition import extract_partition
 from npu_runtime.diagnostics.explain import explain
 from npu_runtime.planned import PlannedProgram, plan
+from tests.support.backends.native_backends import HOST, NATIVE_BACKENDS
 
-HOST, CPU = HostBackend(), torch.device("cpu")
-BACKENDS = [
-    pytest.param(
-        backend, id=backend.name, marks=pytest.mark.skipif(not backend.devices(), reason=backend.absence())
-    )
-    for backend in (HOST, CudaBackend())
-]  # fmt: skip
+CPU = torch.device("cpu")
 
 
 class Heads(nn.Module):
@@ -60,7 +54,7 @@ def attention(device: torch.device = CPU) -> tuple[nn.Module, Tensor, Graph]:
     return model, x, extract_ir(model, (x,))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", NATIVE_BACKENDS)
 def test_attention_is_split_only_at_products_and_has_the_bits_of_pytorch(backend: Backend) -> None:
     model, x, graph = attention(backend.devices()[0])
     executor = IRExecutor(graph, model.state_dict(), backend=backend, passes=None)
@@ -72,7 +66,7 @@ def test_attention_is_split_only_at_products_and_has_the_bits_of_pytorch(backend
         assert torch.equal(executor(factor * x), model(factor * x))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", NATIVE_BACKENDS)
 def test_a_planned_program_and_a_replay_give_the_same_bits(backend: Backend) -> None:
     (device, *_) = backend.devices()
     model, x, graph = attention(device)
