@@ -41,8 +41,8 @@ TABLES = {
     ),
 }
 LEFT, WIDTH, ROW, TOP = 200, 460, 24, 56
-LOWEST, HIGHEST = 0.125, 2.0
-TICKS = (0.125, 0.25, 0.5, 1.0, 2.0)
+LOWEST, HIGHEST = 0.0625, 2.0
+TICKS = (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0)
 
 HEAD = """\
 # How fast graphs run
