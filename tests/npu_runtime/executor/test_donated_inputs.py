@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn, randn
+from torch import Tensor, from_numpy, nn, randn
 
 from npu_ir import ExecutionError, extract_ir
 from npu_runtime import IRExecutor, explain, profile
@@ -166,6 +167,59 @@ def test_tensors_that_are_used_elsewhere_are_refused() -> None:
         executor(model.weight.detach(), second, x, at)
     with pytest.raises(ExecutionError, match=refused + "requires gradients"):
         executor(first.requires_grad_(), second, x, at)
+
+
+def test_memory_of_others_that_overlaps_is_refused() -> None:
+    _, (_, second, _, at), executor = two()
+    memory = np.arange(40, dtype=np.float32)
+
+    with pytest.raises(ExecutionError, match="%first is donated, but .* shares memory with %x"):
+        executor(from_numpy(memory[:24]).view(6, 4), second, from_numpy(memory[20:28]).view(2, 4), at)
+
+
+def test_a_weight_that_only_the_prologue_reads_is_refused() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+
+        def forward(self, cache: Tensor, x: Tensor, at: Tensor) -> Any:
+            return cache.index_copy(0, at, x), self.norm(self.conv(x))
+
+    model, args = Model().eval(), (randn(4, 3, 3, 3), randn(2, 3, 3, 3), torch.tensor([0, 3]))
+    executor = IRExecutor(extract_ir(model, args), model.state_dict(), passes="default", donate=("cache",))
+    assert executor.graph.prologue
+
+    with pytest.raises(ExecutionError, match="%cache is donated, but .* shares memory with %conv.weight"):
+        executor(model.conv.weight.detach(), *args[1:])
+
+
+def test_autograd_sees_that_a_tensor_was_overwritten() -> None:
+    model = Functional()
+    executor = donating(model, donate=("cache",))
+    cache, *args = batch()
+    weight = torch.ones(2, 6, 4, requires_grad=True)
+    loss = (weight * cache).sum()
+
+    executor(cache, *args)
+
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()  # type: ignore[no-untyped-call]
+
+
+def test_a_mapping_says_which_result_is_in_the_memory() -> None:
+    model = Functional()
+    cache, *args = batch()
+    expected = model(cache.clone(), *args)
+
+    for result, is_in_place in ((1, True), (0, False)):
+        executor = donating(model, donate={"cache": result})
+        given = cache.clone()
+        found = executor(given, *args)
+        assert_same(found, expected, "the results", tolerance=1e-6)
+        assert (found[1].data_ptr() == given.data_ptr()) is is_in_place
+    with pytest.raises(ExecutionError, match="donate= has result 2 for 'cache', and there are 2"):
+        donating(model, donate={"cache": 2})
 
 
 def test_parts_of_one_storage_that_do_not_overlap_are_taken() -> None:

@@ -101,6 +101,12 @@ def storage_address(item: Any) -> int | None:
     return item.untyped_storage().data_ptr() or None
 
 
+def storage_span(item: Any) -> ByteRange | None:
+    """Return the addresses of the storage of a strided tensor; None for anything else, and without data."""
+    address = storage_address(item)
+    return None if address is None else (address, address + item.untyped_storage().nbytes())
+
+
 def shares_storage_address(left: Any, right: Any) -> bool:
     """Return whether two items are strided tensors whose storages have data at the same address."""
     address = storage_address(left)

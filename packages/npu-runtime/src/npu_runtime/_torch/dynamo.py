@@ -50,22 +50,25 @@ def guarded_inputs() -> tuple[int, ...]:
     return tuple(metadata.static_input_indices or ()) if metadata else ()
 
 
-def overwritten_inputs() -> tuple[int, ...]:
-    """Return the positions of inputs of the graph that is compiled that get new content from its results.
+def overwritten_inputs() -> dict[int, int]:
+    """Return the positions of inputs of the graph that is compiled that are written to.
 
-    Whoever returns one of these tensors itself has written to it already.
+    Each has the position of the result that is its new content. Whoever returns the input itself there, has
+    written to it already.
     """
     from torch._guards import TracingContext
 
     context = TracingContext.try_get()
     metadata = context and context.fw_metadata
     if not metadata:
-        return ()
-    return tuple(
-        place
-        for place, info in enumerate(metadata.input_info)
-        if info.mutates_data and not info.requires_grad
-    )
+        return {}
+    places = enumerate(metadata.mutated_inp_runtime_indices)
+    infos = metadata.input_info
+    return {
+        place: result
+        for result, place in places
+        if infos[place].mutates_data and not infos[place].mutates_metadata and not infos[place].requires_grad
+    }
 
 
 @contextlib.contextmanager

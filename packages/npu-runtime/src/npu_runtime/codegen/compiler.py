@@ -83,6 +83,11 @@ def compile_graph(lowered: LoweredGraph, device: torch.device, known: Mapping[Va
     )
 
 
+def held_contents(graph: Graph) -> dict[Value, Value]:
+    """Return the mutated state of a graph, and what is in its memory after a call."""
+    return {target: graph.updates[target] for target in mutated_state(graph)}
+
+
 def mutated_state(graph: Graph) -> tuple[Value, ...]:
     """Return the mutated state in parameter order of the generated function, where it follows the inputs.
 

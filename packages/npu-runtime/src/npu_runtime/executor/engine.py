@@ -33,7 +33,7 @@ from npu_runtime.codegen.compiler import Compiled, mutated_state
 from npu_runtime.executor.bound_weights import BoundWeights
 from npu_runtime.executor.held_state import HeldState
 from npu_runtime.executor.node_by_node import run_node_by_node
-from npu_runtime.executor.overwritten_inputs import ByAddress, OverwrittenInputs, group_by_address
+from npu_runtime.executor.overwritten_inputs import OverwrittenInputs, ReadMemory
 from npu_runtime.executor.result_ownership import plan_results
 from npu_runtime.probing.storage import with_stated_strides
 
@@ -88,10 +88,11 @@ class Engine:
             graph, self._initial_state(), None if share is None else share._state
         )
         self._active_binding = bound.prologue, compiled.program.bind(bound.values)
-        self._read_weights = self._weights_by_address()
+        self._read_weights = self._memory_of_weights()
 
-    def _weights_by_address(self) -> ByAddress:
-        return group_by_address(self.bound.values) if self._overwritten.places else {}
+    def _memory_of_weights(self) -> ReadMemory:
+        # Of those that the caller has passed, too, some of which only the prologue has read.
+        return ReadMemory({**self.bound.tensors, **self.bound.values} if self._overwritten.places else {})
 
     def _initial_state(self) -> tuple[torch.Tensor, ...]:
         return tuple(tensor.clone() for tensor in self.bound.state)
@@ -108,7 +109,7 @@ class Engine:
                     fix="make the executors anew",
                 )
             self.bound = bound
-            self._read_weights = self._weights_by_address()
+            self._read_weights = self._memory_of_weights()
             self._state.set(self._initial_state())
             # One attribute, swapped atomically: a concurrent call sees all of the old weights or all of the
             # new ones.
@@ -293,6 +294,9 @@ class Engine:
                     returned = self._plan.results_apart(returned)
                     self._state.set(self._plan.new_state(returned), log)
                 log.entries.clear()  # from here on, the call has succeeded
+                if self._overwritten.places:
+                    # Autograd refuses to differentiate by what was overwritten; kernels do not tell it.
+                    torch.autograd.graph.increment_version(self._overwritten.written(inputs))
                 return returned
         except BaseException as error:
             if log.entries:

@@ -18,7 +18,7 @@ from npu_ir.interpreter.run_nodes import Observer
 from npu_ir.plugins.backend import Backend
 from npu_runtime.backends.measured_costs import MeasuredCosts
 from npu_runtime.codegen.call_binder import positional_tuple
-from npu_runtime.codegen.compiler import compile_graph, mutated_state
+from npu_runtime.codegen.compiler import compile_graph, held_contents
 from npu_runtime.executor.bound_weights import BoundWeights, bind
 from npu_runtime.executor.engine import Engine
 from npu_runtime.executor.input_updates import InputUpdates, Updates
@@ -35,7 +35,7 @@ from npu_runtime.executor.options import (
     resolve_passes,
     resolve_tuning,
 )
-from npu_runtime.executor.overwritten_inputs import find_donated
+from npu_runtime.executor.overwritten_inputs import find_donated, resolve_donated
 from npu_runtime.executor.result_ownership import copied_values
 from npu_runtime.executor.saved.executor_file import (
     SavedExecutor,
@@ -86,7 +86,8 @@ class IRExecutor:
         donate: The names of inputs that callers give away: after a call, what they hold is undefined. The
             graph may write into their memory instead of copying them, and return results in it: a cache that
             is passed in and comes back as a result is updated in place. A call that fails leaves them as
-            they were.
+            they were. A mapping says for each name which of the flat results is to be in its memory then: it
+            is written in place only if that is so.
         share: An executor of another graph with the same weights, such as one that takes a longer sequence.
             State of the same name is the same memory in both, so that what one has written the other reads;
             their calls are serialized. What the prologue makes of the same weights is not made twice. Both
@@ -122,7 +123,7 @@ class IRExecutor:
         passes: Passes = "auto",
         threads: int | None = None,
         updates: Updates | None = None,
-        donate: Collection[str] = (),
+        donate: Collection[str] | Mapping[str, int] = (),
         share: IRExecutor | None = None,
         tuning: MeasuredCosts | str | os.PathLike[str] | None = None,
     ) -> None:
@@ -145,7 +146,7 @@ class IRExecutor:
             given = read_weights(weights, self.graph)
             reject_cpu_passes_elsewhere(self.graph, passes, self.device)
             self._constants = constants
-            self._donate = donate
+            self._donate = resolve_donated(self.graph, donate)
             overwritable = self._overwritable(self._updates.choice)
             self.lowered: LoweredGraph = lower(
                 self.graph, self.backends, overwritable=overwritable, measured=measured
@@ -163,10 +164,15 @@ class IRExecutor:
         self._unflatten = make_unflatten(self.graph.results[0])
         self._result_count = len(self.graph.results[1])
 
-    def _overwritable(self, updates: Updates | None) -> Collection[Value]:
-        """Return the state and the inputs in whose memory calls may write."""
+    def _overwritable(self, updates: Updates | None) -> Mapping[Value, Value | None]:
+        """Return the state and the inputs in whose memory calls may write, and what is in it then."""
         written = self._updates.targets if updates == "write" else ()
-        return dict.fromkeys((*mutated_state(self.graph), *written, *find_donated(self.graph, self._donate)))
+        contents = {target: self.graph.updates[target] for target in written}
+        donated = find_donated(self.graph, self._donate)
+        known = {
+            value: self.graph.updates.get(value) for value, content in donated.items() if content is None
+        }
+        return {**held_contents(self.graph), **contents, **donated, **known}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the executor to one file, from which `load` makes an equal one without passes and prologue.
@@ -184,7 +190,7 @@ class IRExecutor:
             self._pass_names(),
             name_backends(self.backends),
             self.device,
-            {"threads": self.threads, "updates": self._updates.choice, "donate": list(self._donate)},
+            {"threads": self.threads, "updates": self._updates.choice, "donate": dict(self._donate)},
             plan_of(self.lowered),
             self._engine.current_weights(),
         )
@@ -216,7 +222,7 @@ class IRExecutor:
             _require_threads(saved.options["threads"])
             found = find_backends(saved.backends)
             executor.backends, executor.device = resolve_backends(found, saved.device, None)
-            executor._donate = tuple(saved.options["donate"])
+            executor._donate = dict(saved.options["donate"])
             # As it was saved, or the plan would be another one.
             overwritable = executor._overwritable(saved.options["updates"])
             executor.lowered = lower(

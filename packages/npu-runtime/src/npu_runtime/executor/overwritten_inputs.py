@@ -2,49 +2,89 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import bisect
+import itertools
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 
 from npu_ir import ExecutionError, Graph, TensorType, Value
-from npu_ir.core.storage import ranges_overlap, storage_address, storage_range
+from npu_ir.core.storage import address_range, ranges_overlap, storage_span
 from npu_ir.plugins.backend import copy_with_strides
 from npu_runtime.executor.input_updates import find_write_problem
 
-# Tensors that a call reads besides its inputs, by the address of their storage.
-ByAddress: TypeAlias = "Mapping[int, Sequence[tuple[Value, torch.Tensor]]]"
 
-
-def find_donated(graph: Graph, names: Collection[str]) -> frozenset[Value]:
-    """Return the inputs of a graph with these names.
+def resolve_donated(graph: Graph, donate: Collection[str] | Mapping[str, int]) -> dict[str, int | None]:
+    """Return the option ``donate`` of an executor as a mapping; refuse what the graph does not have.
 
     Raises:
-        ExecutionError: There is no such input, or it is not a tensor.
+        ExecutionError: There is no such input, it is not a tensor, or there is no such result.
     """
-    if isinstance(names, str):
-        raise ExecutionError(f"donate={names!r} is not a collection of names", fix=f"donate=({names!r},)")
-    known = {value.name: value for value in graph.inputs if isinstance(value.type, TensorType)}
-    for name in names:
+    if isinstance(donate, str):
+        raise ExecutionError(f"donate={donate!r} is not a collection of names", fix=f"donate=({donate!r},)")
+    given = dict(donate) if isinstance(donate, Mapping) else dict.fromkeys(donate)
+    known = [value.name for value in graph.inputs if isinstance(value.type, TensorType)]
+    for name, index in given.items():
         if name not in known:
             raise ExecutionError(
                 f"donate= names {name!r}, which is not a tensor among the inputs",
                 where=f"graph {graph.name!r}",
                 fix=f"it can have {', '.join(known) or 'none: the graph has no such input'}",
             )
-    return frozenset(known[name] for name in names)
+        if index is not None and not 0 <= index < len(graph.results[1]):
+            raise ExecutionError(
+                f"donate= has result {index} for {name!r}, and there are {len(graph.results[1])}",
+                where=f"graph {graph.name!r}",
+            )
+    return given
 
 
-def group_by_address(tensors: Mapping[Value, Any]) -> ByAddress:
-    """Return tensors by the address of their storage; without those that have no memory."""
-    grouped: dict[int, list[tuple[Value, torch.Tensor]]] = defaultdict(list)
-    for value, tensor in tensors.items():
-        address = storage_address(tensor)
-        if address is not None:
-            grouped[address].append((value, tensor))
-    return grouped
+def find_donated(graph: Graph, donate: Mapping[str, int | None]) -> dict[Value, Any]:
+    """Return the donated inputs, and the result that is to be in the memory of each; None if it is free."""
+    inputs = {value.name: value for value in graph.inputs}
+    results = graph.results[1]
+    return {inputs[name]: None if index is None else results[index] for name, index in donate.items()}
+
+
+class ReadMemory:
+    """The memory of tensors that calls read besides their inputs.
+
+    Args:
+        tensors: The tensors.
+    """
+
+    def __init__(self, tensors: Mapping[Value, Any]) -> None:
+        known = ((storage_span(tensor), value, tensor) for value, tensor in tensors.items())
+        found = [(*span, value, tensor) for span, value, tensor in known if span is not None]
+        self._items = sorted(found, key=lambda item: item[0])
+        self._starts = [start for start, *_ in self._items]
+        self._ends = list(itertools.accumulate((end for _, end, *_ in self._items), max))
+
+    def find_sharing(self, item: Any) -> str | None:
+        """Return the name of a tensor of which elements are in the memory of those of another one, if any."""
+        span = storage_span(item)
+        before = bisect.bisect_left(self._starts, span[1]) if span else 0
+        if span is None or not before or self._ends[before - 1] <= span[0]:
+            return None
+        near = ((value, tensor) for _, end, value, tensor in self._items[:before] if end > span[0])
+        return next((value.name for value, tensor in near if _have_common_elements(item, tensor)), None)
+
+
+def _pairs_nearby(items: Sequence[Any]) -> dict[int, list[int]]:
+    """Return for positions of tensors the positions of others whose storages overlap with theirs."""
+    spans = {place: span for place, item in enumerate(items) if (span := storage_span(item)) is not None}
+    found: dict[int, list[int]] = defaultdict(list)
+    open_places: list[int] = []
+    for place in sorted(spans, key=lambda place: spans[place][0]):
+        open_places = [other for other in open_places if spans[other][1] > spans[place][0]]
+        for other in open_places:
+            found[place].append(other)
+            found[other].append(place)
+        open_places.append(place)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +111,7 @@ class OverwrittenInputs:
         """Return the same for calls that write to no argument."""
         return replace(self, are_kept=True)
 
-    def claim(self, inputs: Sequence[Any], weights: ByAddress, *, writes: bool) -> Sequence[Any]:
+    def claim(self, inputs: Sequence[Any], weights: ReadMemory, *, writes: bool) -> Sequence[Any]:
         """Return the inputs of a call, with copies in place of those that must stay as they are.
 
         Args:
@@ -85,39 +125,33 @@ class OverwrittenInputs:
                 be written to.
         """
         found = list(inputs)
-        users = Counter(map(storage_address, inputs))
+        nearby = _pairs_nearby(inputs)
         for index, is_donated in self.places.items():
             if self.are_kept or not (is_donated or writes):
                 found[index] = copy_with_strides(inputs[index])
                 continue
-            other = self._find_overlap(index, inputs, users, weights)
+            others = (
+                place
+                for place in nearby.get(index, ())
+                if _have_common_elements(inputs[index], inputs[place])
+            )
+            names = (self.graph.inputs[place].name for place in others)
+            other = next(names, None) or weights.find_sharing(inputs[index])
             if is_donated:
                 self._require_own(index, inputs[index], other)
             elif other is not None:
                 found[index] = copy_with_strides(inputs[index])
         return found
 
+    def written(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
+        """Return those of the inputs that are written to, whose version is to be raised."""
+        return [inputs[place] for place in self.places if not inputs[place].is_inference()]
+
     def copies(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """Return the inputs with copies in place of those that would be written to."""
         return [
             copy_with_strides(item) if place in self.places else item for place, item in enumerate(inputs)
         ]
-
-    def _find_overlap(
-        self, index: int, inputs: Sequence[Any], users: Mapping[int | None, int], weights: ByAddress
-    ) -> str | None:
-        """Return the name of what else is in the memory of an input; None if nothing is."""
-        address = storage_address(inputs[index])
-        others = [*weights.get(address, ())] if address is not None else []
-        if address is not None and users[address] > 1:
-            others += zip(self.graph.inputs, inputs, strict=True)
-        own = self.graph.inputs[index]
-        for value, other in others:
-            if value is own or storage_address(other) != address:
-                continue
-            if _have_common_elements(inputs[index], other):
-                return value.name
-        return None
 
     def _require_own(self, index: int, item: Any, other: str | None) -> None:
         value = self.graph.inputs[index]
@@ -133,13 +167,14 @@ class OverwrittenInputs:
 
 
 def _have_common_elements(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Return whether elements of two tensors of one storage are in the same memory.
+    """Return whether elements of two tensors are in the same memory.
 
-    Those of other sizes count as if their ranges had no gaps.
+    Those of other storages or sizes count as if there were no gaps between them.
     """
-    if not ranges_overlap(storage_range(left), storage_range(right)):
+    if not ranges_overlap(address_range(left), address_range(right)):
         return False
-    if left.is_contiguous() or right.is_contiguous() or left.itemsize != right.itemsize:
+    is_one_storage = storage_span(left) == storage_span(right) and left.itemsize == right.itemsize
+    if left.is_contiguous() or right.is_contiguous() or not is_one_storage:
         return True
     is_left = torch.zeros(left.untyped_storage().nbytes() // left.itemsize, dtype=torch.bool)
     is_left.as_strided(left.shape, left.stride(), left.storage_offset()).fill_(True)

@@ -13,6 +13,7 @@ from torch.fx import GraphModule
 
 from npu_ir import ConversionError
 from npu_ir.capture import convert_graph_module
+from npu_ir.core.storage import shares_memory
 from npu_ir.errors import UsageError
 from npu_ir.plugins.backend import Backend
 from npu_runtime._torch.dynamo import (
@@ -123,10 +124,10 @@ def _compile(module: GraphModule, name: str, options: Options, examples: Sequenc
     try:
         with without_modes():
             graph = convert_graph_module(module, name=name)
-            written = overwritten_inputs() if name == _INFERENCE else ()
+            written = overwritten_inputs() if name == _INFERENCE else {}
             executor = IRExecutor(
                 graph,
-                donate=[graph.call[1][place].name for place in written],
+                donate={graph.call[1][place].name: result for place, result in written.items()},
                 passes=passes,
                 backend=backend,
                 device=_device_of(examples),
@@ -148,7 +149,14 @@ def _compile(module: GraphModule, name: str, options: Options, examples: Sequenc
         plain = [position for position in guarded_inputs() if not examples[position].is_neg()]
         executor.trust([leaves[position] for position in plain])
 
+    own = frozenset(written.values())
+
     def run(*arguments: Any) -> list[Any]:
-        return executor.run_flat(arguments)[0]
+        results = executor.run_flat(arguments)[0]
+        for index, item in enumerate(results if own else ()):
+            # Callers own what is not the new content of an input.
+            if index not in own and any(shares_memory(item, arguments[place]) for place in written):
+                results[index] = item.clone()
+        return results
 
     return box_function(run)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from npu_ir import Graph, OpNode, Value
@@ -128,7 +129,7 @@ def lower(
     backends: Sequence[Backend],
     *,
     live_weights: bool = False,
-    overwritable: Collection[Value] = (),
+    overwritable: Mapping[Value, Value | None] = MappingProxyType({}),
     chosen: Sequence[str] | None = None,
     measured: MeasuredCosts | None = None,
 ) -> LoweredGraph:

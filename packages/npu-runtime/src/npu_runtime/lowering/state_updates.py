@@ -8,7 +8,7 @@ has succeeded: a call that fails leaves the state as it was, at the cost of the 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -38,19 +38,18 @@ class StateUpdates:
         return value
 
 
-def find_state_updates(graph: Graph, overwritable: Collection[Value]) -> StateUpdates:
+def find_state_updates(graph: Graph, overwritable: Mapping[Value, Value | None]) -> StateUpdates:
     """Return which nodes of a graph can write into the memory of its arguments.
 
     Args:
         graph: The graph.
-        overwritable: The arguments whose memory may be written to: state whose next content is to be there
-            after a call, and inputs whose content is of no use to anyone then.
+        overwritable: The arguments whose memory may be written to, and for each the value that is to be in it
+            after a call; None where nobody reads it then.
     """
     in_place: dict[Value, Value] = {}
     copied: dict[Value, str] = {}
-    for target in overwritable:
-        is_updated = target in graph.updates
-        chain = _chain_to(target, graph.updates[target]) if is_updated else _chain_from(target)
+    for target, content in overwritable.items():
+        chain = _chain_from(target) if content is None else _chain_to(target, content)
         if not chain:
             continue
         reason = _why_copied(graph, target, chain)

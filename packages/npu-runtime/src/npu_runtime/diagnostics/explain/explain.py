@@ -11,7 +11,7 @@ from npu_passes.manager.statistics import FlopCounter
 from npu_runtime.backends.measured_costs import MeasuredCosts
 from npu_runtime.backends.partition import ATEN
 from npu_runtime.backends.registry import named_backends
-from npu_runtime.codegen.compiler import mutated_state
+from npu_runtime.codegen.compiler import held_contents
 from npu_runtime.diagnostics.explain.explanation import Explanation, NodeExplanation
 from npu_runtime.lowering.lowered_graph import LoweredGraph, LoweredPartition, lower
 
@@ -64,7 +64,7 @@ def explain_graph(
     Raises:
         BackendError: There is no such backend, or it violates its interface.
     """
-    overwritable = mutated_state(graph)
+    overwritable = held_contents(graph)
     return explain_lowered(
         lower(graph, named_backends(backends), overwritable=overwritable, measured=measured)
     )
