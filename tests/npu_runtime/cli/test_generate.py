@@ -56,6 +56,15 @@ def test_weights_are_quantized(folder: Path, capsys: Capture) -> None:
     assert shown[0] == shown[1]
 
 
+def test_a_model_that_reads_sound_is_refused(tmp_path: Path, capsys: Capture) -> None:
+    save_language_model(tmp_path, "whisper")
+    capsys.readouterr()
+
+    assert main(["generate", str(tmp_path), "to be"]) == 2
+
+    assert "whisper reads sound, not text" in capsys.readouterr().err
+
+
 def test_a_text_that_is_drawn_depends_on_the_seed(folder: Path, capsys: Capture) -> None:
     words = [
         "generate",

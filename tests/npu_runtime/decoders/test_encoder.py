@@ -1,14 +1,16 @@
 """Models with an encoder generate what transformers generates with them."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from transformers import AutoModelForSeq2SeqLM
 
 from npu_ir import ConversionError, ExecutionError
 from npu_ir.errors import UsageError
-from npu_runtime import Decoder, DecoderGraphs, extract_decoder
+from npu_runtime import Decoder, DecoderGraphs, GenerationWarning, extract_decoder
 from tests.support.language_models import VOCABULARY, WITH_ENCODER, configuration, generate, language_model
 from tests.support.rows import each_row
 
@@ -83,6 +85,12 @@ def test_what_cannot_be_read_is_refused(t5: tuple[Any, DecoderGraphs]) -> None:
         made.encode(SOURCE[:1])
     with pytest.raises(UsageError, match=r"the mask is \[2, 8\], and the source is \[2, 9\]"):
         made.encode(SOURCE, MASK[:, :8])
+    with pytest.raises(UsageError, match="the mask hides all tokens of a row"):
+        made.encode(SOURCE, MASK * torch.tensor([[1], [0]]))
+    with pytest.raises(UsageError, match="the mask is torch.float32: it is a tensor of bool, or of integers"):
+        made.encode(SOURCE, MASK.float())
+    with pytest.raises(UsageError, match=r"tokens are a tensor, int64 \[2, count\], not str"):
+        made.encode("abc")  # type: ignore[arg-type]
     made.encode(SOURCE)
     with pytest.raises(UsageError, match="a model with an encoder reads the padding of its prompt, too"):
         made.generate(SOURCE, max_new_tokens=2, padding=[0, 2])
@@ -96,6 +104,45 @@ def test_features_have_the_form_of_the_model() -> None:
         made.encode(features()[..., :50])
     with pytest.raises(UsageError, match="features have no mask"):
         made.encode(features(), MASK)
+    with pytest.raises(UsageError, match="features are a tensor, not NoneType"):
+        made.encode(None)  # type: ignore[arg-type]
+
+
+def test_positions_that_a_checkpoint_lacks_are_computed(tmp_path: Path) -> None:
+    language_model("marian").save_pretrained(tmp_path)
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path).eval()
+    made = Decoder(extract_decoder(tmp_path, max_batch=2, max_length=12, counts=()), tmp_path)
+
+    made.encode(SOURCE)
+
+    expected = generate(model, SOURCE, 12, decoder_input_ids=START)
+    assert torch.equal(made.generate(START, max_new_tokens=12), expected)
+
+
+def test_parts_of_a_model_stay_more_precise() -> None:
+    model = language_model("t5").to(torch.bfloat16)
+    for name, item in model.named_parameters():
+        item.data = item.data.float() if name.endswith("wo.weight") else item.data
+    made = Decoder(
+        extract_decoder(model, max_batch=2, max_length=4, counts=(), max_source_length=9), model.state_dict()
+    )
+
+    made.encode(SOURCE)
+
+    with torch.no_grad():
+        expected = model(input_ids=SOURCE, decoder_input_ids=START).logits[:, -1]
+    torch.testing.assert_close(made.feed(START), expected, rtol=5e-2, atol=0.3)
+
+
+def test_options_that_are_not_followed_are_warned_of() -> None:
+    model = language_model("bart")
+    model.generation_config.no_repeat_ngram_size = 3
+    model.generation_config.decoder_start_token_id = [4, 4]
+
+    with pytest.warns(GenerationWarning, match="comes with no_repeat_ngram_size for generate"):
+        graphs = extract_decoder(model, max_batch=2, max_length=4, counts=(), max_source_length=4)
+
+    assert graphs.start == 4
 
 
 def test_a_model_without_an_encoder_reads_no_source() -> None:

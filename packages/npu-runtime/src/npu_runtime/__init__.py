@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from npu_ir.errors import BackendError
 from npu_ir.plugins.backend import Backend, BackendOp
-from npu_runtime.errors import CaptureError, FallbackWarning, TracingError
+from npu_runtime.errors import CaptureError, FallbackWarning, GenerationWarning, TracingError
 
 if TYPE_CHECKING:
     from npu_runtime.decoders.decoder import Decoder
@@ -37,6 +37,7 @@ __all__ = [
     "Decoder",
     "DecoderGraphs",
     "FallbackWarning",
+    "GenerationWarning",
     "IRExecutor",
     "Sampling",
     "TracingError",

@@ -9,6 +9,10 @@ class FallbackWarning(UserWarning):
     """A part of a model cannot be converted to a graph: PyTorch runs it by itself."""
 
 
+class GenerationWarning(UserWarning):
+    """A model comes with options for the choice of tokens that a `Decoder` does not follow."""
+
+
 class TracingError(NpuError):
     """A training step cannot be traced into a graph."""
 

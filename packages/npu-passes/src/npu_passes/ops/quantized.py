@@ -26,8 +26,9 @@ def quantize_weight(weight: Tensor, bits: int, group: int) -> tuple[Tensor, Tens
     """Return a weight of [out, in] as integers and scales, which differ from it by half a scale at most.
 
     The scale of a group is its largest magnitude over 127, or over 7 for 4 bits, so that 0 stays 0 and no
-    element is clamped. Elements are rounded to nearest, ties to even. A group of zeros has the scale 0; one
-    with an infinity or a NaN has such a scale, and makes results that are not finite.
+    element is clamped, but where it is near the smallest number of float32 or beyond its range. Elements are
+    rounded to nearest, ties to even. A group of zeros has the scale 0; one with an infinity or a NaN has such
+    a scale, and makes results that are not finite.
 
     Args:
         weight: [out, in], of any float dtype.

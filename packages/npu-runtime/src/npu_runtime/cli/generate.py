@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> None:
             f"{options.folder} has no config.json",
             fix="give a folder that model.save_pretrained() and tokenizer.save_pretrained() have written",
         )
-    from transformers import AutoConfig, AutoTokenizer
+    from transformers import MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING, AutoConfig, AutoTokenizer
 
     sampling = Sampling(
         temperature=options.temperature,
@@ -81,7 +81,13 @@ def run(options: argparse.Namespace) -> None:
     prompt = torch.tensor([tokenizer(options.text)["input_ids"]], dtype=torch.int64)
     if not prompt.numel():
         raise UsageError("the tokenizer makes no tokens of the text", fix="give some text")
-    has_encoder = AutoConfig.from_pretrained(options.folder).is_encoder_decoder
+    config = AutoConfig.from_pretrained(options.folder)
+    if type(config) in MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING:
+        raise UsageError(
+            f"{config.model_type} reads sound, not text",
+            fix="in Python, pass the features of its processor to Decoder.encode",
+        )
+    has_encoder = config.is_encoder_decoder
     known = 1 if has_encoder else prompt.shape[1]
     length = options.max_length or known + options.max_new_tokens - 1
     options.progress.stage("capturing the model")

@@ -68,6 +68,7 @@ class Decoder:
         self._uses = 0  # calls that have changed the cache
         if isinstance(weights, (str, os.PathLike)):
             weights = load_weights(weights, graphs.by_count[1])
+        weights = {**graphs.positions, **weights}
         self._executors: dict[int, IRExecutor] = {}
         for count, graph in sorted(graphs.by_count.items()):
             self._executors[count] = IRExecutor(

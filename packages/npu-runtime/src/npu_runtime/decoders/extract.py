@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib.util
 import inspect
 import os
 import types
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,12 +21,20 @@ from npu_ir import ConversionError, Graph, extract_ir
 from npu_ir.errors import UsageError
 from npu_passes import Pass, PassManager
 from npu_passes.library.quantization.quantize_weights import QuantizeWeights
+from npu_runtime.errors import GenerationWarning
 
 if TYPE_CHECKING:
     from npu_runtime.decoders.encoder import Encoder
     from npu_runtime.decoders.fixed_cache import FixedCache
 
 _TRANSFORMERS = "transformers"
+# Options of generate() of transformers that change which tokens are chosen, besides those of `Sampling`.
+_NOT_FOLLOWED = (
+    *("forced_bos_token_id", "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens"),
+    *("bad_words_ids", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "min_length"),
+    *("min_new_tokens", "num_beams", "sequence_bias", "exponential_decay_length_penalty"),
+    *("repetition_penalty", "encoder_repetition_penalty", "forced_decoder_ids"),
+)
 _USUAL_LENGTH = 2048
 _USUAL_SOURCE_LENGTH = 512
 QUANTIZATIONS: Mapping[str, Pass] = types.MappingProxyType(
@@ -52,6 +62,7 @@ class DecoderGraphs:
         encoder: The graph of the encoder, where the model has one. It takes a source: tokens, int64 ``[batch,
             source_length]``, and which of them are not padding, bool of the same shape; or features.
         start: The token that texts begin with, where the model has an encoder and says so.
+        positions: Parameters that checkpoints may lack, because the model computes them.
     """
 
     by_count: Mapping[int, Graph]
@@ -63,6 +74,7 @@ class DecoderGraphs:
     is_recurrent: bool = False
     encoder: Graph | None = None
     start: int | None = None
+    positions: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
 
     @property
     def reads_tokens(self) -> bool:
@@ -82,7 +94,8 @@ def extract_decoder(
     """Capture a language model of transformers with a cache of fixed size, without weights.
 
     It is a causal one (GPT-2, Llama), or has an encoder of text (T5) or sound (Whisper). It is built anew on
-    ``meta`` by its configuration: no memory of its size is needed.
+    ``meta`` by its configuration: no memory of its size is needed. A `GenerationWarning` names options of
+    generation that come with it and that a `Decoder` does not follow.
 
     Args:
         model: A model, its configuration, or the path of a folder with one.
@@ -105,14 +118,13 @@ def extract_decoder(
     """
     require_transformers()
     passes = _quantization_of(quantize)
-    config = _configuration_of(model)
     _require_numbers(None, max_batch=[max_batch], counts=counts)
+    config = _configuration_of(model)
     max_length = _length_of(config, _USUAL_LENGTH, max_length=max_length)
-    source_length = _length_of(config, _USUAL_SOURCE_LENGTH, max_source_length=max_source_length)
     from npu_runtime.decoders.fixed_cache import FixedCache
 
-    made = _on_meta(config, getattr(model, "dtype", None))
-    encoder = _encoder_of(made, max_batch, source_length, is_given=max_source_length is not None)
+    made = _on_meta(config, model)
+    encoder = _encoder_of(made, max_batch, max_source_length)
     constants = _constant_buffers(made)
     cache = FixedCache(made, max_batch, max_length, encoder)
     at_once = (1,) if cache.is_recurrent else (1, *(count for count in counts if count <= max_length))
@@ -126,8 +138,9 @@ def extract_decoder(
         _stop_tokens(generation),
         made.config.get_text_config(decoder=True).vocab_size,
         cache.is_recurrent,
-        None if encoder is None else _rewrite(encoder.graph, passes),
-        None if encoder is None else generation.decoder_start_token_id,
+        _rewrite(encoder.graph, passes) if encoder else None,
+        _start_token(generation) if encoder else None,
+        _sinusoidal_positions(made),
     )
 
 
@@ -143,11 +156,12 @@ def _length_of(config: Any, usual: int, **given: int | None) -> int:
     return length
 
 
-def _encoder_of(model: Any, batch: int, source_length: int, *, is_given: bool) -> Encoder | None:
+def _encoder_of(model: Any, batch: int, max_source_length: int | None) -> Encoder | None:
     from npu_runtime.decoders.encoder import Encoder
 
+    source_length = _length_of(model.config, _USUAL_SOURCE_LENGTH, max_source_length=max_source_length)
     encoder = Encoder(model, batch, source_length) if model.config.is_encoder_decoder else None
-    if is_given and (encoder is None or not encoder.reads_tokens):
+    if max_source_length is not None and (encoder is None or not encoder.reads_tokens):
         raise UsageError(
             f"max_source_length is given, and {model.config.model_type} has no encoder of tokens",
             where="extract_decoder",
@@ -224,18 +238,56 @@ def _generation_of(model: Any, made: Any) -> Any:
     from transformers import GenerationConfig
 
     if isinstance(model, nn.Module):
-        return model.generation_config
-    if isinstance(model, (str, os.PathLike)) and Path(model, "generation_config.json").is_file():
-        return GenerationConfig.from_pretrained(model)
-    return made.generation_config
+        found = model.generation_config
+    elif isinstance(model, (str, os.PathLike)) and Path(model, "generation_config.json").is_file():
+        found = GenerationConfig.from_pretrained(model)
+    else:
+        found = made.generation_config
+    ignored = [name for name in _NOT_FOLLOWED if getattr(found, name, None) not in (None, 0, 1, [], False)]
+    if ignored:
+        warnings.warn(
+            f"the model comes with {', '.join(ignored)} for generate() of transformers,"
+            " which a Decoder does not follow: its tokens can be others",
+            GenerationWarning,
+            stacklevel=3,
+        )
+    return found
 
 
-def _on_meta(config: Any, dtype: torch.dtype | None) -> Any:
-    """Return a model of random weights that have no data."""
+def _start_token(generation: Any) -> int | None:
+    """Return the one token that all rows begin with; None if there is none."""
+    start: Any = generation.decoder_start_token_id
+    start = generation.bos_token_id if start is None else start
+    if isinstance(start, list):
+        start = start[0] if len(set(start)) == 1 else None
+    return None if start is None else int(start)
+
+
+def _sinusoidal_positions(model: nn.Module) -> dict[str, Tensor]:
+    """Return parameters that transformers leaves out of checkpoints: it computes them (Marian)."""
+    names = set(getattr(model, "_keys_to_ignore_on_save", None) or ())
+    found = {}
+    for path, module in model.named_modules():
+        if f"{path}.weight" in names and "Sinusoidal" in type(module).__name__:
+            copied = copy.deepcopy(module).to_empty(device="cpu")
+            model._init_weights(copied)  # type: ignore[operator]
+            found[f"{path}.weight"] = copied.weight.detach()
+    return found
+
+
+def _on_meta(config: Any, model: Any) -> Any:
+    """Return a model of random weights that have no data, in the dtypes of a model that is given."""
     with torch.device("meta"):
-        model: nn.Module = _automatic_class(config).from_config(config)
-    wanted = dtype or getattr(config, "dtype", None) or torch.float32  # a name in what was read from a file
-    return model.to(getattr(torch, wanted) if isinstance(wanted, str) else wanted).eval()
+        made: nn.Module = _automatic_class(config).from_config(config)
+    wanted = getattr(model, "dtype", None) or getattr(config, "dtype", None) or torch.float32
+    made.to(
+        getattr(torch, wanted) if isinstance(wanted, str) else wanted
+    )  # a name in what was read from a file
+    if isinstance(model, nn.Module):  # some parts may be more precise than the others
+        types = {name: item.dtype for name, item in model.named_parameters()}
+        for name, item in made.named_parameters():
+            item.data = item.data.to(types.get(name, item.dtype))
+    return made.eval()
 
 
 def _automatic_class(config: Any) -> Any:

@@ -33,6 +33,8 @@ class Source:
             return
         if mask is not None:
             raise UsageError("features have no mask", fix="leave it out")
+        if not isinstance(source, Tensor):
+            raise UsageError(f"features are a tensor, not {type(source).__name__}")
         self._encoded = list(self._encoder(source.to(self._encoder.device)))
 
     def encoded(self) -> list[Tensor]:
@@ -54,8 +56,20 @@ class Source:
                 f"the source has {source.shape[1]} tokens, and the encoder reads {length}",
                 fix=f"capture the model with max_source_length={source.shape[1]}",
             )
-        is_used = torch.ones_like(source, dtype=torch.bool) if mask is None else mask.bool()
+        is_used = torch.ones_like(source, dtype=torch.bool) if mask is None else _as_truth(mask)
         if is_used.shape != source.shape:
             raise UsageError(f"the mask is {list(is_used.shape)}, and the source is {list(source.shape)}")
+        if not is_used.any(1).all():
+            raise UsageError("the mask hides all tokens of a row", fix="leave the row out")
         rest, device = (0, length - source.shape[1]), self._encoder.device
         return pad(source, rest).to(device), pad(is_used, rest).to(device)
+
+
+def _as_truth(mask: Tensor) -> Tensor:
+    if not isinstance(mask, Tensor) or mask.is_floating_point() or mask.is_complex():
+        kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise UsageError(
+            f"the mask is {kind}: it is a tensor of bool, or of integers that are 0 for padding",
+            fix="mask > -1 makes one of a mask that is added to scores",
+        )
+    return mask.bool()

@@ -18,6 +18,8 @@ def require_tokens(graphs: DecoderGraphs, tokens: Tensor) -> None:
         UsageError: It says what is given.
     """
     batch, vocabulary = graphs.batch, graphs.vocabulary
+    if not isinstance(tokens, Tensor):
+        raise UsageError(f"tokens are a tensor, int64 [{batch}, count], not {type(tokens).__name__}")
     if tokens.dtype != torch.int64 or tokens.dim() != 2 or tokens.shape[0] != batch or not tokens.numel():
         raise UsageError(
             f"tokens are int64 [{batch}, count], not {tokens.dtype} {list(tokens.shape)}",

@@ -74,7 +74,8 @@ function formatValue(value, unit) {
   if (unit === "s") return scaled(value, [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]]);
   if (unit === "bytes") return scaled(value, [[1e9, "GB"], [1e6, "MB"], [1e3, "KB"], [1, "B"]]);
   if (value >= 1e300) return "inf or nan";
-  return value === 0 ? "0" : value.toPrecision(3).replace(/\.?0+(e|$)/, "$1");
+  const text = value.toPrecision(3);
+  return text.includes(".") ? text.replace(/\.?0+(e|$)/, "$1") : text;
 }
 
 function scaled(value, units) {
