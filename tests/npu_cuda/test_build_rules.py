@@ -62,14 +62,18 @@ def reached(path: Path) -> set[str]:
     return seen
 
 
+# What a product is, its tile, and products of blocks.
+PRODUCTS = ("ops/gemm/gemm.h", "ops/gemm/tile.h", "ops/gemm/host_block.h")
+
+
 def allowed_to(path: Path) -> tuple[str, ...]:
     """Return what a file may include of our own headers."""
     shared = tuple(name_of(each) for each in sources("ops") if each.parent == CSRC / "ops")
     if path.parent == CSRC / "ops":
         return (*OUR_HEADERS, *shared, "cuda/cuda_handles.h", "cuda/launch.h")
     if path.parent.parent == CSRC / "ops":
-        # Other ops are built from pointwise ones, one or several, copies, the tile and products of blocks.
-        parts = ("ops/pointwise/", "ops/copy/", "ops/fused/", "ops/gemm/tile.h", "ops/gemm/host_block.h")
+        # Other ops are built from pointwise ones, one or several, copies, and the parts of products.
+        parts = ("ops/pointwise/", "ops/copy/", "ops/fused/", *PRODUCTS)
         return (*OUR_HEADERS, f"ops/{path.parent.name}/", *parts, *shared, *DEVICE_CODE)
     folder = path.parent.name
     return (f"{folder}/", *ALLOWED[folder], *JOINTS.get(name_of(path), ()))
