@@ -107,8 +107,15 @@ def test_an_overlay_of_another_graph_is_refused() -> None:
 
 
 def test_an_overlay_without_nodes_is_refused() -> None:
-    with pytest.raises(VisualizationError, match="0 of its 0 nodes are not in 'g'"):
+    with pytest.raises(VisualizationError, match="it has no nodes\n  at: plain data"):
         to_html(program(CHAIN), overlays=[profiled()])
+
+
+def test_what_is_not_a_list_or_a_time_is_refused() -> None:
+    with pytest.raises(VisualizationError, match="overlays= is one measurement\n  fix: give a list"):
+        to_html(program(CHAIN), overlays=profiled(step("a", 1.0)))  # type: ignore[arg-type]
+    with pytest.raises(VisualizationError, match="not the content: .*nan is not a time"):
+        to_html(program(CHAIN), overlays=[profiled(step("a", float("nan")))])
 
 
 @pytest.mark.parametrize(

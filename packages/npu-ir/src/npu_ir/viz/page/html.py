@@ -53,8 +53,11 @@ def to_html(
             comparison, an explanation or a memory plan.
 
     Raises:
-        VisualizationError: An overlay cannot be read, is none of these, or is of another graph.
+        VisualizationError: An overlay cannot be read, is none of these, or most of its nodes are not in the
+            graph.
     """
+    if isinstance(overlays, (str, os.PathLike, Mapping)):
+        raise VisualizationError("overlays= is one measurement", fix="give a list of them: overlays=[...]")
     data = [read_overlays(overlay) for overlay in overlays]
     if isinstance(item, GraphDiff):
         documents = diff_documents(item)

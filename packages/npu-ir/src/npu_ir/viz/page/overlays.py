@@ -89,9 +89,16 @@ def _profile(data: Mapping[str, Any]) -> _Readings:
     for step in data["steps"]:
         for name in step["nodes"]:
             times[name] = traffic[name] = 0.0, f"computed with {step['name']}"
-        times[step["name"]] = float(step["seconds"]), _kernel(step)
+        times[step["name"]] = _number(step["seconds"]), _kernel(step)
         traffic[step["name"]] = float(step["bytes_read"] + step["bytes_written"]), _kernel(step)
     return ((Overlay("time", "sum", "s", times), Overlay("memory traffic", "sum", "bytes", traffic)),)
+
+
+def _number(item: Any) -> float:
+    number = float(item)
+    if not math.isfinite(number):
+        raise ValueError(f"{number} is not a time")
+    return number
 
 
 def _kernel(record: Mapping[str, Any]) -> str:
@@ -117,7 +124,7 @@ def _explanation(data: Mapping[str, Any]) -> _Readings:
     backends = {node["name"]: (str(node["backend"]), _reasons(node)) for node in nodes}
     overlays = [Overlay("backend", "most", "", backends)]
     if nodes and all(node["seconds"] is not None for node in nodes):
-        times = {node["name"]: (float(node["seconds"]), _kernel(node)) for node in nodes}
+        times = {node["name"]: (_number(node["seconds"]), _kernel(node)) for node in nodes}
         overlays.append(Overlay("time by backend", "sum", "s", times))
     return (tuple(overlays),)
 
@@ -172,6 +179,8 @@ def _misfit(
 ) -> VisualizationError:
     names = file.readings[0][0].values
     graphs = " or ".join(repr(make_printable(document.graph.name)) for document in documents)
+    if not names:
+        return VisualizationError("it has no nodes", where=file.where, fix=_FIX)
     strangers = [make_printable(name) for name in names if not any(name in place for place in places)]
     return VisualizationError(
         f"{len(strangers)} of its {len(names)} nodes are not in {graphs}: {', '.join(strangers[:3])}",
