@@ -116,8 +116,8 @@ def test_a_weight_of_two_layers_is_quantized_once() -> None:
 @each_row(
     "case",
     {
-        "computed": (lambda m, x: x @ x.mT, "%.* is computed in a call"),
-        "input": (lambda m, x: x @ x[:64], "is computed in a call"),
+        "computed": (lambda m, x: x @ x.mT, "%.* is computed at each call"),
+        "input": (lambda m, x: x @ x[:64], "is computed at each call"),
         "scaled": (
             lambda m, x: torch.addmm(m.bias, x, m.weight, alpha=2),
             "it scales the product or the bias",

@@ -49,3 +49,18 @@ def _is_weight_preserving(node: OpNode) -> bool:
 def is_weight_argument(graph: Graph, value: Value) -> bool:
     """Return whether an argument is the same in every call: neither an input nor mutated."""
     return value.kind not in (None, InputKind.INPUT) and value not in graph.updates
+
+
+def weight_problem(graph: Graph, weight: Value) -> str | None:
+    """Return the reason why ``weight`` cannot be replaced when weights are bound; None if it can."""
+    if graph.owner is not None:
+        return "it is in a region: a program has a prologue"
+    if weight.producer is not None:
+        if weight.producer.in_prologue:
+            return None
+        known = is_weight(graph, weight)
+        where = "in the body: run constant-folding first" if known else "at each call"
+        return f"its weight %{weight.name} is computed {where}"
+    return (
+        None if is_weight_argument(graph, weight) else f"its weight %{weight.name} is an input, or is updated"
+    )

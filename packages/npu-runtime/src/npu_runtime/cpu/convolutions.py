@@ -9,7 +9,8 @@ from typing import Any
 
 from npu_ir import Graph, OpNode, Value
 from npu_passes.rewriting.arguments import arguments_of
-from npu_runtime.cpu.onednn import type_problem, weight_problem
+from npu_passes.rewriting.weight_dependence import weight_problem
+from npu_runtime.cpu.onednn import type_problem
 
 CONVOLUTIONS = ("aten.conv2d.default", "aten.conv2d.padding", "aten.convolution.default")
 

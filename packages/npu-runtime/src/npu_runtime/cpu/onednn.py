@@ -7,12 +7,11 @@ from typing import Any
 
 import torch
 
-from npu_ir import Graph, OpNode, TensorType, Value
+from npu_ir import OpNode, TensorType, Value
 from npu_ir.core.types import memory_format_strides
 from npu_ir.ops.schema import find_op
 from npu_passes.core.edit import Edit
 from npu_passes.rewriting.arguments import arguments_of
-from npu_passes.rewriting.weight_dependence import is_weight, is_weight_argument
 from npu_runtime._torch.tensors import packed_layout
 
 PACK_CONVOLUTION = "mkldnn._reorder_convolution_weight.default"
@@ -40,21 +39,6 @@ def pack(edit: Edit, op_type: str, weight: Value, *arguments: Any) -> Value:
 def channels_last_type(type: TensorType) -> TensorType:
     """Return a 4-d type with channels-last strides."""
     return TensorType(type.shape, type.dtype, memory_format_strides(type.shape, torch.channels_last))
-
-
-def weight_problem(graph: Graph, weight: Value) -> str | None:
-    """Return the reason why ``weight`` cannot be repacked when weights are bound; None if it can."""
-    if graph.owner is not None:
-        return "it is in a region: a program has a prologue"
-    if weight.producer is not None:
-        if weight.producer.in_prologue:
-            return None
-        known = is_weight(graph, weight)
-        where = "in the body: run constant-folding first" if known else "at each call"
-        return f"its weight %{weight.name} is computed {where}"
-    return (
-        None if is_weight_argument(graph, weight) else f"its weight %{weight.name} is an input, or is updated"
-    )
 
 
 def type_problem(*values: Value | None) -> str | None:

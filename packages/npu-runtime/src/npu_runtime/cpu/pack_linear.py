@@ -10,8 +10,9 @@ from npu_passes import Pass, within
 from npu_passes.errors import PassError
 from npu_passes.rewriting.arguments import arguments_of
 from npu_passes.rewriting.value_replacement import match_strides
+from npu_passes.rewriting.weight_dependence import weight_problem
 from npu_runtime.cpu import onednn
-from npu_runtime.cpu.onednn import NOTHING, activation_of, only_reader, type_problem, weight_problem
+from npu_runtime.cpu.onednn import NOTHING, activation_of, only_reader, type_problem
 
 _LINEAR, _ADDMM = "aten.linear.default", "aten.addmm.default"
 _RULE = "pack-linear"

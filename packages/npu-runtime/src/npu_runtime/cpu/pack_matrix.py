@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from npu_ir import Graph, OpNode, TensorType, Value
+from npu_ir import Graph, OpNode, TensorType
 from npu_passes import Pass, within
 from npu_passes.ops.packed import PACK_MATRIX, PACKED_LINEAR, panel_width
-from npu_passes.rewriting.arguments import arguments_of
+from npu_passes.rewriting.products import PRODUCTS, Product, product_of
 from npu_passes.rewriting.value_replacement import match_strides
-from npu_runtime.cpu.onednn import weight_problem
+from npu_passes.rewriting.weight_dependence import weight_problem
 
-_LINEAR, _ADDMM = ("aten.linear.default", "npu.linear.default"), "aten.addmm.default"
-_MATMUL = ("aten.mm.default", "aten.matmul.default")
 # Rows of 16-bit floats that the time to read the weights hides; with more, ATen's use the tile instructions.
 _MOST_SHORT_ROWS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class _Product:
-    """Product ``input @ matrix + bias``; ``matrix`` is [out, in] if ``is_transposed``."""
-
-    input: Value
-    matrix: Value
-    bias: Value | None
-    is_transposed: bool
 
 
 class PackMatrix(Pass):
@@ -51,20 +37,20 @@ class PackMatrix(Pass):
 
     def run(self, graph: Graph) -> bool:
         changed = False
-        for node in graph.nodes_of(*_LINEAR, _ADDMM, *_MATMUL):
+        for node in graph.nodes_of(*PRODUCTS):
             if node.in_prologue:
                 continue
-            item = _product_of(node)
+            item = product_of(node)
             problem = item if isinstance(item, str) else _problem(graph, item)
             if problem is not None:
                 self.refuse(node, problem, "pack")
                 continue
-            assert isinstance(item, _Product)
+            assert isinstance(item, Product)
             self._pack(graph, node, item)
             changed = True
         return changed
 
-    def _pack(self, graph: Graph, node: OpNode, item: _Product) -> None:
+    def _pack(self, graph: Graph, node: OpNode, item: Product) -> None:
         with self.rewrite(graph, "pack", node) as edit:
             matrix = item.matrix
             if item.is_transposed:
@@ -76,19 +62,7 @@ class PackMatrix(Pass):
             edit.replace(output, match_strides(edit, result, output))
 
 
-def _product_of(node: OpNode) -> _Product | str:
-    arguments: dict[str, Any] = dict(arguments_of(node, defaults=True))
-    if node.op_type in _LINEAR:
-        return _Product(arguments["input"], arguments["weight"], arguments["bias"], is_transposed=True)
-    if node.op_type == _ADDMM:
-        if arguments["alpha"] != 1 or arguments["beta"] != 1:
-            return "it scales the product or the bias"
-        return _Product(arguments["mat1"], arguments["mat2"], arguments["self"], is_transposed=False)
-    right = arguments["mat2"] if "mat2" in arguments else arguments["other"]
-    return _Product(arguments["self"], right, None, is_transposed=False)
-
-
-def _problem(graph: Graph, item: _Product) -> str | None:
+def _problem(graph: Graph, item: Product) -> str | None:
     """Return the reason why a product stays; None if its matrix can be packed."""
     for value in (item.input, item.matrix, item.bias):
         if value is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -14,34 +13,19 @@ from npu_passes.errors import PassError
 from npu_passes.library.quantization.integer_weights import integer_weight_of
 from npu_passes.ops.quantized import BITS, QUANTIZE_WEIGHT, QUANTIZED_LINEAR, quantization_problem
 from npu_passes.rewriting.arguments import arguments_of
+from npu_passes.rewriting.products import PRODUCTS, Product, product_of
 from npu_passes.rewriting.value_replacement import match_strides
-from npu_passes.rewriting.weight_dependence import is_weight_argument
+from npu_passes.rewriting.weight_dependence import weight_problem
 
-_LINEAR, _ADDMM = "aten.linear.default", "aten.addmm.default"
-_MATMUL = ("aten.mm.default", "aten.matmul.default")
+_LINEAR = "aten.linear.default"
 _USUAL_GROUP = 32  # of 4 bits
 _RULE = "quantize"
-
-
-@dataclass(frozen=True, slots=True)
-class _Product:
-    """Product ``input @ matrix + bias``; ``matrix`` is [out, in] if ``is_transposed``."""
-
-    input: Value
-    matrix: Value
-    bias: Value | None
-    is_transposed: bool
-
-    @property
-    def length(self) -> int:
-        """The number of elements of a row of the weight."""
-        return self.matrix.tensor_type.static_shape[1 if self.is_transposed else 0]
 
 
 class QuantizeWeights(Pass):
     """Replace linear layers by ``npu::quantized_linear``, which reads weights of 8 or 4 bits.
 
-    1. ``aten.linear`` by a weight; the prologue quantizes the weight (``npu::quantize_weight``).
+    1. ``aten.linear`` and ``npu.linear`` by a weight; the prologue quantizes it (``npu::quantize_weight``).
     2. ``aten.mm``, ``aten.matmul`` and ``aten.addmm`` by a weight of [in, out] likewise, if ``aten.addmm``
        scales neither the product nor its bias vector.
     3. ``aten.linear`` by integers of int8 that the model has itself (as torchao makes them), converted to
@@ -87,17 +71,17 @@ class QuantizeWeights(Pass):
         """Try each product."""
         quantized: dict[tuple[Value, bool], tuple[Value, ...]] = {}
         before = graph.edits
-        for node in graph.nodes_of(_LINEAR, _ADDMM, *_MATMUL):
+        for node in graph.nodes_of(*PRODUCTS):
             if node.in_prologue:
                 continue
             if node.op_type == _LINEAR and self._keep_integers(graph, node):
                 continue
-            item = _product_of(node)
+            item = product_of(node)
             problem = item if isinstance(item, str) else self._problem(graph, item)
             if problem is not None:
                 self.refuse(node, problem, _RULE)
                 continue
-            assert isinstance(item, _Product)
+            assert isinstance(item, Product)
             with self.rewrite(graph, _RULE, node) as edit:
                 key = item.matrix, item.is_transposed
                 if key not in quantized:
@@ -120,7 +104,7 @@ class QuantizeWeights(Pass):
             edit.replace(node.outputs[0], match_strides(edit, result, node.outputs[0]))
         return True
 
-    def _quantize(self, edit: Edit, item: _Product) -> tuple[Value, ...]:
+    def _quantize(self, edit: Edit, item: Product) -> tuple[Value, ...]:
         weight = item.matrix
         if not item.is_transposed:
             weight = edit.to_prologue(edit.call("aten.permute.default", weight, [1, 0]))
@@ -131,7 +115,7 @@ class QuantizeWeights(Pass):
     def _group_of(self, length: int) -> int:
         return self.group or (max(1, length) if self.bits == 8 else _USUAL_GROUP)
 
-    def _problem(self, graph: Graph, item: _Product) -> str | None:
+    def _problem(self, graph: Graph, item: Product) -> str | None:
         """Return the reason why a product stays; None if its weight can be quantized."""
         for value in (item.input, item.matrix, item.bias):
             if value is None:
@@ -151,25 +135,4 @@ class QuantizeWeights(Pass):
         if any(fnmatchcase(item.matrix.name, pattern) for pattern in self.skip):
             return f"its weight %{item.matrix.name} is to stay"
         problem = quantization_problem(item.length, self.bits, self._group_of(item.length))
-        return problem or _weight_problem(graph, item.matrix)
-
-
-def _product_of(node: OpNode) -> _Product | str:
-    arguments: dict[str, Any] = dict(arguments_of(node, defaults=True))
-    if node.op_type == _LINEAR:
-        return _Product(arguments["input"], arguments["weight"], arguments["bias"], is_transposed=True)
-    if node.op_type == _ADDMM:
-        if arguments["alpha"] != 1 or arguments["beta"] != 1:
-            return "it scales the product or the bias"
-        return _Product(arguments["mat1"], arguments["mat2"], arguments["self"], is_transposed=False)
-    right = arguments["mat2"] if "mat2" in arguments else arguments["other"]
-    return _Product(arguments["self"], right, None, is_transposed=False)
-
-
-def _weight_problem(graph: Graph, weight: Value) -> str | None:
-    """Return the reason why a matrix is not known when weights are bound; None if it is."""
-    if graph.owner is not None:
-        return "it is in a region: a program has a prologue"
-    if weight.producer is not None:
-        return None if weight.producer.in_prologue else f"its weight %{weight.name} is computed in a call"
-    return None if is_weight_argument(graph, weight) else f"%{weight.name} is an input, or is updated"
+        return problem or weight_problem(graph, item.matrix)
