@@ -126,6 +126,24 @@ def test_a_failure_after_a_program_restores_what_it_has_written() -> None:
     assert memory(executor) == before
 
 
+def test_autograd_sees_what_a_program_has_overwritten() -> None:
+    class Appending(nn.Module):
+        def forward(self, cache: Tensor, x: Tensor, at: Tensor) -> Tensor:
+            return cache.index_copy(0, at, x * 2)
+
+    cache, x, at = randn(6, 4), randn(2, 4), torch.tensor([0, 3])
+    graph = extract_ir(Appending(), (cache, x, at))
+    executor = IRExecutor(graph, backend=HOST, passes="default", donate=("cache",))
+    assert {item.backend for item in executor.instructions} == {"host"}
+    weight = torch.ones(6, 4, requires_grad=True)
+    loss = (weight * cache).sum()
+
+    executor(cache, x, at)
+
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()  # type: ignore[no-untyped-call]
+
+
 class PassedIn(nn.Module):
     """Takes a cache and returns its next content, natively, and then a factor that may fail in ATen."""
 
