@@ -105,7 +105,9 @@ def trees(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.recursive(leaves, containers, max_leaves=5)
 
 
-provenances = st.builds(Provenance, any_text, any_text, st.lists(any_text, max_size=2).map(tuple))
+provenances = st.builds(
+    Provenance, any_text, any_text, st.lists(any_text, max_size=2).map(tuple), st.just("") | any_text
+)
 op_types = st.sampled_from(["test_ops.thing.default", "<built-in function getitem>"]) | any_text.filter(
     lambda text: "." not in text
 )

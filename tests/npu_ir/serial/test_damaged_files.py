@@ -149,7 +149,17 @@ def test_a_document_with_anything_replaced_is_refused_or_a_graph(path: Path) -> 
 
 def test_a_document_that_lacks_anything_is_refused_or_a_graph(path: Path) -> None:
     original = document(path)
-    optional = {"persistent", "provenance", "aliases", "context", "module", "source", "fused_from", "origins"}
+    optional = {
+        "persistent",
+        "provenance",
+        "aliases",
+        "context",
+        "module",
+        "source",
+        "fused_from",
+        "phase",
+        "origins",
+    }
 
     for steps in places(original):
         changed = copy.deepcopy(original)

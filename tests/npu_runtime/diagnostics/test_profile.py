@@ -197,6 +197,7 @@ def test_a_table_begins_with_what_takes_longest(net: Profile) -> None:
     assert first.startswith("slow ")
     assert net.table("op").splitlines()[1].startswith("profiled.slow.default  1 ")
     assert net.table("module").splitlines()[1].startswith("(all) ")
+    assert net.table("phase").splitlines()[1].startswith("(all) ")
     assert "steps " in str(net)
     assert "between them" in str(net)
 
@@ -209,7 +210,9 @@ def test_a_table_says_how_many_rows_it_leaves_out(net: Profile) -> None:
             UsageError, match=f"at least one row, not limit={limit}\n  fix: limit=None for all"
         ):
             net.table(limit=limit)
-    with pytest.raises(UsageError, match="no table by 'line'\n  fix: there are tables by node, op, module"):
+    with pytest.raises(
+        UsageError, match="no table by 'line'\n  fix: there are tables by node, op, module, phase"
+    ):
         net.table("line")
 
 

@@ -157,6 +157,35 @@ def test_equal_modules_in_a_row_are_one_group_of_groups() -> None:
     assert all(isinstance(item, int) for item in (stem, head, result))
 
 
+def test_layers_of_a_backward_are_one_group_although_the_last_is_first() -> None:
+    graph = Graph("step")
+    value = graph.add_input("x", F32)
+    forward, backward = [
+        [Provenance(f"layers.{index}", phase=phase) for index in range(6)]
+        for phase in ("forward", "backward")
+    ]
+    kept = []
+    for place in forward:
+        kept.append(value)
+        for op in ("scale", "tanh"):
+            value = graph.insert(op, [value], types=F32, provenance=place).outputs[0]
+    for phase in ("forward", "backward"):
+        place = Provenance(phase=phase)
+        value = graph.insert("loss", [value], types=F32, provenance=place).outputs[0]
+    for place, activation in zip(reversed(backward), reversed(kept), strict=True):
+        value = graph.insert("tanh_backward", [value, activation], types=F32, provenance=place).outputs[0]
+        value = graph.insert("scale_backward", [value], types=F32, provenance=place).outputs[0]
+    graph.set_outputs(value)
+
+    phases = [item for item in tree(graph) if isinstance(item, dict)]
+
+    assert [item["title"] for item in phases] == ["forward", "backward"]
+    (first, _), (_, second) = (item["items"] for item in phases)
+    assert first["title"] == "layers.0 … layers.5"
+    # The first layer reads the input, which no layer has produced.
+    assert [item["title"] for item in second["items"]] == ["5 … 1", "0"]
+
+
 def test_a_module_is_a_group_unless_it_ran_one_node() -> None:
     graph = chain(["a.b", "a.b", "a.c", "a", "", "d.e.f", "d.e.f"])
 

@@ -47,13 +47,16 @@ def is_call_of(node: Node, *names: str) -> bool:
     return node.op == "call_function" and getattr(node.target, "__name__", "") in names
 
 
+# The key of the phase of a training step in the metadata of an FX node, under "custom", which PyTorch keeps.
+PHASE = "npu_ir.phase"
 _FRAME = re.compile(r'File "([^"<][^"]*)", line (\d+)')  # not <eval_with_key>, code that PyTorch generated
 _TORCH_DIRECTORY = os.path.dirname(torch.__file__) + os.sep
 
 
 def provenance_of(node: torch.fx.Node) -> Provenance:
-    """Return module path and ``file:line`` of ``node``; empty where its metadata lacks them."""
-    return Provenance(_module_path(node), _relative_to_import_path(source_line(node)))
+    """Return module path, ``file:line`` and phase of ``node``; empty where its metadata lacks them."""
+    phase = (node.meta.get("custom") or {}).get(PHASE, "")
+    return Provenance(_module_path(node), _relative_to_import_path(source_line(node)), phase=phase)
 
 
 def _relative_to_import_path(path: str) -> str:

@@ -44,14 +44,19 @@ class Provenance:
         module: Path of the module that ran it, as in ``named_modules()``; "" for the root.
         source: ``file:line`` of the user's code; "" if unknown.
         fused_from: Names of the nodes that a rewrite merged into this one.
+        phase: The phase of a training step: ``"forward"``, ``"backward"`` or ``"optimizer"``; else "". Module
+            and source of a node of the backward are those of the forward op that it is the gradient of.
     """
 
     module: str = ""
     source: str = ""
     fused_from: tuple[str, ...] = ()
+    phase: str = ""
 
     def __str__(self) -> str:
-        return ", ".join(filter(None, (self.module, self.source)))
+        phase = "" if self.phase == "forward" else self.phase
+        module = f"{phase} of {self.module}" if phase and self.module else phase or self.module
+        return ", ".join(filter(None, (module, self.source)))
 
 
 NO_PROVENANCE = Provenance()

@@ -14,6 +14,7 @@ from npu_ir.diff.subsequence import common_subsequence
 if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph
 _Key = TypeVar("_Key", bound=Hashable)
+_NOWHERE = ("", "", "")  # a location that was not recorded
 
 
 def node_digests(graph: Graph, arguments: Mapping[Value, int]) -> dict[OpNode, int]:
@@ -221,14 +222,18 @@ class Matching:
 
 def may_be_same(mine: OpNode, other: OpNode) -> bool:
     """Return whether nodes of the same name may match: a rewrite may reuse the name of a removed node."""
-    locations = [(node.provenance.module, node.provenance.source) for node in (mine, other)]
-    is_unknown = ("", "") in locations and _types(mine) == _types(other)
+    locations = [_location(node) for node in (mine, other)]
+    is_unknown = _NOWHERE in locations and _types(mine) == _types(other)
     may_descend = not _was_rewritten(other) or mine.name in other.provenance.fused_from
     return (
         mine.in_prologue == other.in_prologue
         and (may_descend or mine.provenance.fused_from == other.provenance.fused_from)
-        and (is_unknown or (locations[0] == locations[1] != ("", "")))
+        and (is_unknown or (locations[0] == locations[1] != _NOWHERE))
     )
+
+
+def _location(node: OpNode) -> tuple[str, str, str]:
+    return node.provenance.module, node.provenance.source, node.provenance.phase
 
 
 def _group_by_key(keys: Mapping[OpNode, _Key]) -> dict[_Key, list[OpNode]]:
@@ -259,4 +264,4 @@ def _op_key(node: OpNode) -> Hashable:
 
 
 def _content_key(node: OpNode) -> Hashable:
-    return _op_key(node), node.provenance.module, tuple(node.attrs), str(dict(node.attrs)), _types(node)
+    return _op_key(node), _location(node)[::2], tuple(node.attrs), str(dict(node.attrs)), _types(node)

@@ -154,6 +154,7 @@ def _provenance(node: OpNode) -> dict[str, Any]:
         "module": provenance.module,
         "source": provenance.source,
         "fused_from": list(provenance.fused_from),
+        "phase": provenance.phase,
         "origins": [] if all(value.is_original for value in node.outputs) else origins,
     }
     return {name: field for name, field in fields.items() if field}

@@ -34,7 +34,7 @@ _NODE = RecordKeys(
     frozenset({"name", "op", "inputs", "operands", "attrs", "outputs"}), frozenset({"provenance", "regions"})
 )
 REGION_KEYS = RecordKeys(frozenset({"name", "arguments", "call", "nodes", "results"}))
-_PROVENANCE = RecordKeys(frozenset(), frozenset({"module", "source", "fused_from", "origins"}))
+_PROVENANCE = RecordKeys(frozenset(), frozenset({"module", "source", "fused_from", "phase", "origins"}))
 _KINDS: Mapping[str, InputKind] = {kind.value: kind for kind in InputKind}
 
 
@@ -262,4 +262,5 @@ def _read_provenance(data: Any, place: Location) -> Provenance:
         read_as(str, row.get("module", ""), place, "provenance", "module"),
         read_as(str, row.get("source", ""), place, "provenance", "source"),
         tuple(read_texts(row.get("fused_from", []), place, "provenance", "fused_from")),
+        read_as(str, row.get("phase", ""), place, "provenance", "phase"),
     )

@@ -25,6 +25,12 @@ _MAX_DEPTH = 24
 _NUMBER = re.compile(r"\d+")
 
 
+def _path(phase: str, module: str) -> tuple[str, ...]:
+    """Return the path of a module in an outline: phases of a training step are around all modules."""
+    names = tuple(module.split(".", _MAX_DEPTH - 1)) if module else ()
+    return (phase, *names) if phase else names
+
+
 def _is_same_op(left: OpNode, right: OpNode) -> bool:
     return (
         (left.op_type, left.operands, len(left.inputs)) == (right.op_type, right.operands, len(right.inputs))
@@ -59,9 +65,9 @@ class Outline:
     def __init__(self, graph: Graph) -> None:
         self.nodes = graph.nodes
         self.position = {node: position for position, node in enumerate(self.nodes)}
-        names = [node.provenance.module for node in self.nodes]
-        split = {name: tuple(name.split(".", _MAX_DEPTH - 1)) if name else () for name in set(names)}
-        self.paths = [split[name] for name in names]
+        places = [(node.provenance.phase, node.provenance.module) for node in self.nodes]
+        split = {place: _path(*place) for place in set(places)}
+        self.paths = [split[place] for place in places]
         self.last_level = 1 + max(map(len, split.values()), default=0)
         # Length of the module path that a node shares with the node before it; `last_level` if equal.
         self._shared = [0] + [
@@ -123,17 +129,27 @@ class Outline:
 
         Ops, attributes, types and the edges among them are equal. The values they read from outside have the
         same type, and are the same value or were produced at the same distance before the block. The earlier
-        block may read from elsewhere if it is the ``first`` copy.
+        block may read from elsewhere if it is the ``first`` copy. A backward reads what forward blocks have
+        produced, from the last to the first: these distances all change by the same number.
         """
         later = start + length
+        shifts: set[int] = set()
         for offset in range(length):
             node, again = self.nodes[start + offset], self.nodes[later + offset]
             if not _is_same_op(node, again):
                 return False
-            pairs = zip(node.inputs, again.inputs, strict=True)
-            if not all(self._has_same_source(*pair, start, later, first) for pair in pairs):
-                return False
+            for left, right in zip(node.inputs, again.inputs, strict=True):
+                if self._is_of_other_phase(left, node) and self._is_of_other_phase(right, again):
+                    shifts.add(self._relative_position(left, 0) - self._relative_position(right, 0))
+                    if len(shifts) > 1 or left.index != right.index or left.type != right.type:
+                        return False
+                elif not self._has_same_source(left, right, start, later, first):
+                    return False
         return True
+
+    def _is_of_other_phase(self, value: Value, reader: OpNode) -> bool:
+        producer = value.producer
+        return producer is not None and producer.provenance.phase != reader.provenance.phase
 
     def _has_same_source(self, left: Value, right: Value, start: int, later: int, first: bool) -> bool:
         if left is right:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -159,7 +160,7 @@ def merge_provenance(nodes: Sequence[OpNode]) -> Provenance:
     if len(nodes) == 1:
         return last
     names = [name for node in nodes for name in (node.provenance.fused_from or (node.name,))]
-    return Provenance(last.module, last.source, tuple(dict.fromkeys(names)))
+    return dataclasses.replace(last, fused_from=tuple(dict.fromkeys(names)))
 
 
 @contextlib.contextmanager

@@ -119,8 +119,7 @@ class CallRecorder:
 
     def _record(self, tracer: Any, op: OpOverload, call: Any, operands: Any, named: Any) -> Any:
         """Make the node of a call, run it, and track its results."""
-        stack = self._stacks.text(tracer) if tracer.record_stack_traces else ""
-        node = self._insert(tracer, op, operands, named, op.overloadpacket.__name__, stack)
+        node = self._insert(tracer, op, operands, named, op.overloadpacket.__name__)
         before, tracer.enable_thunkify = tracer.enable_thunkify, True
         try:
             results = op(*call[0], **call[1])
@@ -131,7 +130,7 @@ class CallRecorder:
         elif type(results) in (list, tuple) and all(map(self._is_result, results)):
             node.meta["val"] = values = type(results)(map(self._value, results))
             for index, (item, value) in enumerate(zip(results, values, strict=True)):
-                part = self._insert(tracer, operator.getitem, (node, index), {}, "getitem", stack)
+                part = self._insert(tracer, operator.getitem, (node, index), {}, "getitem")
                 if item is not None:
                     self._track_tensor(tracer, part, item, value)
         elif results is not None:
@@ -149,14 +148,14 @@ class CallRecorder:
         node.meta["val"] = value
         tracer.tensor_tracker[tensor] = self._slot(tracer.proxy(node), None)
 
-    def _insert(self, tracer: Any, target: Any, args: Any, kwargs: Any, name: str, stack: str) -> Node:
+    def _insert(self, tracer: Any, target: Any, args: Any, kwargs: Any, name: str) -> Node:
         node: Node = tracer.graph.create_node(
             "call_function", target, args, kwargs, tracer.graph._target_to_str(name)
         )
         if tracer.module_stack:
             node.meta["nn_module_stack"] = copy.copy(tracer.module_stack)
-        if stack:
-            node.stack_trace = stack
+        if tracer.record_stack_traces and not node.stack_trace:
+            node.stack_trace = self._stacks.text(tracer)
         return node
 
 

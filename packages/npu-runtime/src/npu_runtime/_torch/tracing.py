@@ -16,6 +16,7 @@ from npu_ir._torch.tracing import uncompiled_traces
 from npu_runtime._torch import call_recorder
 from npu_runtime._torch.call_recorder import CallRecorder
 from npu_runtime._torch.list_ops import is_list_op, run_on_distinct
+from npu_runtime._torch.node_provenance import ProvenanceRecorder
 from npu_runtime._torch.tensors import new_fake
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
@@ -125,13 +126,18 @@ class TracingContext:
         ]
 
     def trace(
-        self, function: Callable[..., Any], args: Sequence[Any], refuse: Callable[[torch.Tensor], NoReturn]
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        modules: Mapping[str, torch.nn.Module],
+        refuse: Callable[[torch.Tensor], NoReturn],
     ) -> GraphModule:
         """Return the ATen ops that ``function`` runs, below autograd, as a graph module.
 
         Args:
             function: The function to trace.
             args: FakeTensors and symbolic numbers.
+            modules: Modules by path: each node says which of them, or of their parts, it belongs to.
             refuse: Raises; called before an op writes into a real tensor, which tracing would change. Views
                 of real tensors are FakeTensors: writes into these are traced.
         """
@@ -152,6 +158,7 @@ class TracingContext:
             _without_libraries(),
             _user_stack_frames(),
             self._recorded_calls(),
+            set_attributes(*ProvenanceRecorder(modules).patches()),
             torch.autograd.set_multithreading_enabled(False),
             torch.enable_grad(),
         ):

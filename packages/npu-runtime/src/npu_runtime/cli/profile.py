@@ -39,7 +39,10 @@ def add_to(commands: Any) -> None:
     # A native program is one step: the ops of the model are seen on ATen.
     add_timed_graph(parser, passes="default")
     parser.add_argument(
-        "--by", choices=("node", "op", "module"), default="node", help="what a row is (default: node)"
+        "--by",
+        choices=("node", "op", "module", "phase"),
+        default="node",
+        help="what a row is (default: node)",
     )
     parser.add_argument(
         "--limit",

@@ -69,6 +69,7 @@ class GraphDocument:
             "op": node.op_type,
             "module": node.provenance.module,
             "source": node.provenance.source,
+            "phase": node.provenance.phase,
             "once": node.in_prologue,
             "from": list(node.provenance.fused_from),
             "inputs": [self._input(name, value) for name, value in zip(operands, node.inputs, strict=True)],

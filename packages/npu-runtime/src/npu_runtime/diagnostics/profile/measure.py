@@ -146,6 +146,7 @@ def _summarize(
         kernel=instruction.kernel,
         module=origin.module,
         source=origin.source,
+        phase=origin.phase,
         seconds=seconds,
         fastest_seconds=min(times),
         share=seconds / total if total else 0.0,

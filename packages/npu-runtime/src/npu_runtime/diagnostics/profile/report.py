@@ -1,4 +1,4 @@
-"""The profile of a call: by instruction, by op and by module; as a table, plain data and a Chrome trace."""
+"""The profile of a call: by instruction, op, module and phase; as a table, plain data and a Chrome trace."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from npu_ir.errors import UsageError
 from npu_passes.cli.reports import flops_text
 from npu_runtime.diagnostics.profile.chrome_trace import chrome_trace, module_paths
 
-BY = ("node", "op", "module")
+BY = ("node", "op", "module", "phase")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +52,7 @@ class StepTime(Costs):
         kernel: The name of the kernel.
         module: Path of the module of the node.
         source: ``file:line`` of the user's code.
+        phase: The phase of a training step: forward, backward or optimizer; else "".
         fastest_seconds: Minimum over the runs.
     """
 
@@ -62,6 +63,7 @@ class StepTime(Costs):
     kernel: str
     module: str
     source: str
+    phase: str
     fastest_seconds: float
 
 
@@ -70,7 +72,7 @@ class Total(Costs):
     """The total time and costs of several instructions.
 
     Attributes:
-        name: Their common op type or module.
+        name: Their common op type, module or phase.
         count: The number of instructions.
     """
 
@@ -121,6 +123,10 @@ class Profile:
         The name ``""`` is that of the model itself, which includes all instructions.
         """
         return self._totals(lambda step: module_paths(step.module))
+
+    def by_phase(self) -> list[Total]:
+        """Return the totals of each phase of a training step, the longest first; ``""`` has no phase."""
+        return self._totals(lambda step: [step.phase])
 
     def _totals(self, groups_of: Callable[[StepTime], Sequence[str]]) -> list[Total]:
         groups: dict[str, list[StepTime]] = {}
@@ -175,7 +181,7 @@ class Profile:
         return chrome_trace(self.graph, names, facts, self.readings)
 
     def rows(self, by: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """Return the columns of a table by ``"node"``, ``"op"`` or ``"module"``, and its rows, longest first.
+        """Return the columns of a table by one of `BY`, and its rows, longest first.
 
         Raises:
             UsageError: ``by`` is something else.
@@ -186,7 +192,7 @@ class Profile:
         if by == "node":
             rows = [_step_row(step) for step in sorted(self.steps, key=lambda step: -step.seconds)]
             return ("node", *quantities, "kernel", "module", "source"), rows
-        totals = self.by_op() if by == "op" else self.by_module()
+        totals = {"op": self.by_op, "module": self.by_module, "phase": self.by_phase}[by]()
         rows = [(total.name or "(all)", f"{total.count:,}", *_quantities(total)) for total in totals]
         return (by, "steps", *quantities), rows
 
@@ -194,7 +200,7 @@ class Profile:
         """Return a table with the longest times first.
 
         Args:
-            by: ``"node"``, ``"op"`` or ``"module"``.
+            by: ``"node"``, ``"op"``, ``"module"`` or ``"phase"``.
             limit: The maximum number of rows, at least one; None for all.
 
         Raises:

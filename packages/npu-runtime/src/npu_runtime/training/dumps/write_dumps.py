@@ -80,6 +80,7 @@ def _graph_record(graph: Graph) -> dict[str, Any]:
             "once": node.in_prologue,
             "module": node.provenance.module,
             "source": node.provenance.source,
+            "phase": node.provenance.phase,
         }
         for node in graph.nodes
     ]

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from npu_runtime._torch.node_provenance import optimizer_phase
 from npu_runtime._torch.tracing import compiler_flag, unwrapped_step
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing import hyperparameters
@@ -79,7 +80,8 @@ def make_traceable(
                 fix="compute loss and gradients before the step",
             )
         before_step()
-        with compiler_flag():  # torch.optim then takes the capturable path without asking for a CUDA device
+        # With the flag, torch.optim takes the capturable path without asking for a CUDA device.
+        with optimizer_phase(), compiler_flag():
             step()
         _write_replaced_state(optimizer, parameters, state)
 

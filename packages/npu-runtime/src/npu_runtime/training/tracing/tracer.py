@@ -131,7 +131,9 @@ class _StepTracer:
             states = RandomStates()
             try:
                 with HeldMessages(), states.recording(), reject_scalers():
-                    module = self._world.trace(self._run_step, fakes, reject_write)
+                    module = self._world.trace(
+                        self._run_step, fakes, self._substitution.components.modules, reject_write
+                    )
                 reject_host_sync(module)
                 reject_unregistered_parameters(module)
                 self._attributes.require_replaced_unread(module)

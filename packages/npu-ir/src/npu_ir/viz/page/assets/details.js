@@ -70,7 +70,7 @@ class Details {
     const outputs = (record.outputs || []).map(([name, type]) => element("li", {}, name, typeText(type)));
     return [
       ...this.facts([
-        ["op", record.op], ["name", record.name], ["module", record.module && this.moduleLink(item)],
+        ["op", record.op], ["name", record.name], ["module", record.module && this.moduleLink(item)], ["phase", record.phase],
         ["source", record.source], ["made from", (record.from || []).join(", ")],
         ["runs", record.once ? "once, when weights are bound" : ""],
       ]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from npu_ir import Graph, OpNode, Value
@@ -77,7 +78,7 @@ class SecondRuns:
             operands=node.operands,
             name=node.name,
             before=self._chosen.program.units[place].node,
-            provenance=node.provenance,
+            provenance=dataclasses.replace(node.provenance, phase="backward"),
         )
         self._made.append(copy)
         for old, new in zip(node.outputs, copy.outputs, strict=True):
