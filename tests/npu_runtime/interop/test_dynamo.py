@@ -307,7 +307,14 @@ def test_options_reach_the_executor(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert torch.equal(function(torch.ones(2)), torch.ones(2))
     device = torch.device("cpu")
-    assert given == {"passes": "elim-identity", "backend": None, "device": device, "donate": {}, "threads": 1}
+    assert given == {
+        "passes": "elim-identity",
+        "backend": None,
+        "device": device,
+        "donate": {},
+        "threads": 1,
+        "max_fixed_sizes": 0,
+    }
 
 
 @pytest.mark.parametrize(("records", "backend"), [(False, "auto"), (True, None)])

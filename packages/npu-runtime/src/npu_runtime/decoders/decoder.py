@@ -93,6 +93,7 @@ class Decoder:
                 passes=passes,
                 device=device,
                 threads=threads,
+                max_fixed_sizes=0,  # prompts come in any length, once each
             )
             self._source = Source(graphs, encoder)
         self._samplers: dict[Sampling, IRExecutor] = {}

@@ -8,7 +8,7 @@ import functools
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -31,11 +31,15 @@ from npu_runtime.codegen.call_binder import make_binder
 from npu_runtime.codegen.compiled_function import BoundFunction
 from npu_runtime.codegen.compiler import Compiled, mutated_state
 from npu_runtime.executor.bound_weights import BoundWeights
+from npu_runtime.executor.fixed_sizes import FixedSizes
 from npu_runtime.executor.held_state import HeldState
 from npu_runtime.executor.node_by_node import run_node_by_node
 from npu_runtime.executor.overwritten_inputs import OverwrittenInputs, ReadMemory
 from npu_runtime.executor.result_ownership import plan_results
 from npu_runtime.probing.storage import with_stated_strides
+
+if TYPE_CHECKING:
+    from npu_runtime.executor.executor import IRExecutor
 
 _T = TypeVar("_T")
 _NO_CONTEXT = contextlib.nullcontext()
@@ -55,6 +59,8 @@ class Engine:
 
     Attributes:
         bound: The weights.
+        fixed_sizes: Executors that run the calls of their sizes in place of this engine; None without any.
+        kept_inputs: Of an engine for fixed sizes: which inputs of the graph with open sizes it takes.
     """
 
     def __init__(
@@ -84,6 +90,8 @@ class Engine:
         self._has_aten = any(not item.is_partition for item in compiled.instructions)
         self._settings = kernel_settings()
         self.bound = bound
+        self.fixed_sizes: FixedSizes | None = None
+        self.kept_inputs: Sequence[int] = ()
         self._state: HeldState = HeldState(
             graph, self._initial_state(), None if share is None else share._state
         )
@@ -143,6 +151,7 @@ class Engine:
         instrumented = copy.copy(self)
         with self._state.lock:
             instrumented._state = self._state.copy()
+            instrumented.fixed_sizes = None
             instrumented._overwritten = self._overwritten.kept()
             ops = tuple(map(wrap, self._compiled.program.source.ops))
             instrumented._active_binding = (
@@ -264,8 +273,29 @@ class Engine:
         if self._has_aten and kernel_settings() != self._settings:
             # Other kernels may return other strides than the call traits observed at compile time.
             return self._node_by_node(args, kwargs, None)
-        prologue, run = self._active_binding
         inputs, symbols = self._bind_arguments(args, kwargs) or self._checked_inputs(args, kwargs)
+        if self.fixed_sizes is not None and symbols is not None:
+            fixed = self.fixed_sizes.executor_for(symbols.values)
+            if fixed is not None:
+                return fixed._engine.call_fixed(inputs)
+        return self._call_bound(inputs, symbols, writes)
+
+    def executor_for(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> IRExecutor | None:
+        """Return the executor that runs a call in place of this engine; None if there is none."""
+        if self.fixed_sizes is None:
+            return None
+        _, symbols = self._bind_arguments(args, kwargs) or self._checked_inputs(args, kwargs)
+        return None if symbols is None else self.fixed_sizes.executor_for(symbols.values)
+
+    def call_fixed(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Return the same as `call`, for the checked inputs of the graph with open sizes."""
+        symbols = SymbolValues(self._graph.symbols) if self._graph.symbols else None
+        return self._call_bound([inputs[index] for index in self.kept_inputs], symbols)
+
+    def _call_bound(
+        self, inputs: Sequence[Any], symbols: SymbolValues | None, writes: bool = False
+    ) -> Sequence[Any]:
+        prologue, run = self._active_binding
         if self._overwritten.places:
             inputs = self._overwritten.claim(inputs, self._read_weights, writes=writes)
         if has_default_torch_state():

@@ -17,10 +17,12 @@ from npu_ir.core.structure import make_unflatten
 from npu_ir.interpreter.run_nodes import Observer
 from npu_ir.plugins.backend import Backend
 from npu_runtime.backends.measured_costs import MeasuredCosts
+from npu_runtime.backends.partition import ATEN
 from npu_runtime.codegen.call_binder import positional_tuple
 from npu_runtime.codegen.compiler import compile_graph, held_contents
 from npu_runtime.executor.bound_weights import BoundWeights, bind
 from npu_runtime.executor.engine import Engine
+from npu_runtime.executor.fixed_sizes import FixedSizes, kept_inputs
 from npu_runtime.executor.input_updates import InputUpdates, Updates
 from npu_runtime.executor.node_by_node import Run, make_observer
 from npu_runtime.executor.options import (
@@ -96,6 +98,10 @@ class IRExecutor:
             `npu_runtime.tune`. Where it was measured on this kind of machine with as many threads, these
             costs take the place of those that backends state, and ``passes="auto"`` is the pipeline that was
             fastest.
+        max_fixed_sizes: For a graph that leaves sizes open. Backends run fixed sizes only: the first so many
+            different sizes have a program each, made at the first call of these sizes (`for_call`), which
+            takes as long as a new executor. Calls of all other sizes run on ATen; with 0, all calls. So they
+            do with ``share`` or ``donate``, and where a model writes to its inputs or its buffers.
 
     Attributes:
         graph: The graph after the passes.
@@ -126,6 +132,7 @@ class IRExecutor:
         donate: Collection[str] | Mapping[str, int] = (),
         share: IRExecutor | None = None,
         tuning: MeasuredCosts | str | os.PathLike[str] | None = None,
+        max_fixed_sizes: int = 8,
     ) -> None:
         _require_threads(threads)
         # Everything built here stays alive: garbage collection would take longer than the construction.
@@ -154,6 +161,9 @@ class IRExecutor:
             known = None if share is None else share._engine
             bound = bind(self.graph, given, constants, self.device, None if known is None else known.bound)
             self._compile(bound, threads, known)
+            if share is None and not self._donate and self._can_fix_sizes():
+                make = functools.partial(self._of_fixed_sizes, passes, measured)
+                self._engine.fixed_sizes = FixedSizes(graph, max_fixed_sizes, make)
 
     def _compile(self, bound: BoundWeights, threads: int | None, share: Engine | None = None) -> None:
         """Make the engine of the lowered graph."""
@@ -163,6 +173,34 @@ class IRExecutor:
         self._engine = Engine(self.graph, self._compiled, bound, self.device, threads, donated, share)
         self._unflatten = make_unflatten(self.graph.results[0])
         self._result_count = len(self.graph.results[1])
+
+    def _can_fix_sizes(self) -> bool:
+        """Return whether sizes are open, others than ATen could run fixed ones, and calls have no effects."""
+        is_on_aten = any(item.partition.backend.name == ATEN for item in self.lowered.partitions)
+        return len(self.backends) > 1 and is_on_aten and bool(self.graph.symbols) and not self.graph.updates
+
+    def _of_fixed_sizes(self, passes: Passes, measured: MeasuredCosts | None, graph: Graph) -> IRExecutor:
+        """Return an executor of the graph for fixed sizes, with the weights that this one has now."""
+        with pause_gc():
+            fixed = copy.copy(self)
+            fixed.graph = optimize_graph(graph, passes)
+            fixed.lowered = lower(fixed.graph, self.backends, overwritable={}, measured=measured)
+            known = self._engine.bound
+            bound = bind(fixed.graph, known.state_dict(()), self._constants, self.device, known)
+            fixed._compile(bound, self.threads)
+            fixed._engine.kept_inputs = kept_inputs(self.graph, fixed.graph)
+        return fixed
+
+    def for_call(self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> IRExecutor:
+        """Return the executor that runs calls with such arguments.
+
+        It is another one where the graph leaves sizes open and these sizes have a program of their own: its
+        ``graph`` and ``lowered`` say what runs then.
+
+        Raises:
+            ExecutionError: The arguments do not fit the graph.
+        """
+        return self._engine.executor_for(positional_tuple(args), kwargs or {}) or self
 
     def _overwritable(self, updates: Updates | None) -> Mapping[Value, Value | None]:
         """Return the state and the inputs in whose memory calls may write, and what is in it then."""
@@ -178,7 +216,8 @@ class IRExecutor:
         """Write the executor to one file, from which `load` makes an equal one without passes and prologue.
 
         The file has the optimized graph, the backend of each node, and the weights as calls read them, with
-        mutated state as it is now. It appears complete or not at all.
+        mutated state as it is now; where sizes are open, not the programs for fixed ones. It appears complete
+        or not at all.
 
         Raises:
             SerializationError: The file cannot be written, a weight is not a plain tensor, or a backend or a
@@ -343,6 +382,8 @@ class IRExecutor:
         """
         self._require_original_weights()
         self._engine.bind(bind(self.graph, read_weights(weights, self.graph), self._constants, self.device))
+        if self._engine.fixed_sizes is not None:
+            self._engine.fixed_sizes.clear()
 
     def _require_original_weights(self) -> None:
         if self._frozen:

@@ -132,6 +132,7 @@ def _compile(module: GraphModule, name: str, options: Options, examples: Sequenc
                 backend=backend,
                 device=_device_of(examples),
                 threads=options.threads,
+                max_fixed_sizes=0,  # PyTorch compiles for fixed sizes until it sees that they change
             )
     except ConversionError as error:
         if not options.fallback:

@@ -34,18 +34,19 @@ def explain(
         kwargs: Its keyword arguments.
         repeat: The number of timed calls, of which the median counts.
     """
+    seconds = None
+    if args is not None or kwargs is not None:
+        from npu_runtime.diagnostics.profile import profile
+
+        executor = executor.for_call(() if args is None else args, kwargs)
+        times = profile(executor, () if args is None else args, kwargs, repeat=repeat).steps
+        seconds = {executor.graph.node(item.name): item.seconds for item in times}
     kernels = {
         node: instruction.kernel
         for instruction in executor.instructions
         for node in instruction.nodes
         if instruction.backend == ATEN
     }
-    seconds = None
-    if args is not None or kwargs is not None:
-        from npu_runtime.diagnostics.profile import profile
-
-        times = profile(executor, () if args is None else args, kwargs, repeat=repeat).steps
-        seconds = {executor.graph.node(item.name): item.seconds for item in times}
     return explain_lowered(executor.lowered, kernels, seconds)
 
 

@@ -54,6 +54,7 @@ def profile(
             f"repeat={repeat}, warmup={warmup}: a program is run at least once, after no warm-up or some"
         )
     given, named = positional_tuple(args), dict(kwargs or {})
+    executor = executor.for_call(given, named)
     traffic = _measure_traffic(executor, given, named)
     readings: list[float] = []
     timed, untimed = (
