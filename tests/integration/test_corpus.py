@@ -112,7 +112,7 @@ def run_saved_executor(model: Captured) -> None:
 
     def execute(graph: Graph, args: Any, kwargs: Any, *, return_mutations: bool, **held: Any) -> Any:
         assert return_mutations
-        executor = IRExecutor(graph, **held)
+        executor = IRExecutor(graph, **held, max_fixed_sizes=0)  # as loaded ones are
         executor.save(path)
         loaded = IRExecutor.load(path)
         random_state = torch.get_rng_state()

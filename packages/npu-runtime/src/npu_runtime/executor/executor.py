@@ -239,6 +239,8 @@ class IRExecutor:
     def load(cls, path: str | os.PathLike[str], *, updates: Updates | None = None) -> IRExecutor:
         """Return the executor that `save` wrote to a file; its results are the same to the bit.
 
+        Where sizes are open, they are those of an executor with ``max_fixed_sizes=0``.
+
         Weights are mapped from the file, which may be replaced or removed meanwhile. `state_dict` and
         `load_state_dict` are refused if some weights are there only in another form: folded or packed.
 
