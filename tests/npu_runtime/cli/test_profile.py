@@ -69,7 +69,7 @@ def rows(printed: str) -> list[list[str]]:
 def test_profile_prints_a_row_per_step_and_what_it_ran_on(capsys: Capture) -> None:
     words = ["--json", "profile.json", "--trace", "trace.json"]
 
-    assert main(["profile", "net.json", "--repeat", "2", *words]) == 0
+    assert main(["profile", "net.json", "--passes", "default", "--repeat", "2", *words]) == 0
 
     printed = capsys.readouterr().out
     assert rows(printed)[0][:3] == ["node", "time", "share"]
@@ -85,7 +85,7 @@ def test_profile_prints_a_row_per_step_and_what_it_ran_on(capsys: Capture) -> No
 
 def test_profile_adds_up(capsys: Capture) -> None:
     for by, first in (("op", {"aten.linear.default"}), ("module", {"(all)", "first", "second"})):
-        assert main(["profile", "net.json", "--repeat", "2", "--by", by]) == 0
+        assert main(["profile", "net.json", "--passes", "default", "--repeat", "2", "--by", by]) == 0
 
         printed = rows(capsys.readouterr().out)
         assert printed[0][:2] == [by, "steps"]
@@ -95,11 +95,20 @@ def test_profile_adds_up(capsys: Capture) -> None:
 def test_profile_prints_no_more_rows_than_asked_for(capsys: Capture) -> None:
     printed = []
     for limit in ("2", "0"):
-        assert main(["profile", "net.json", "--repeat", "1", "--limit", limit]) == 0
+        words = ["--passes", "default", "--repeat", "1", "--limit", limit]
+        assert main(["profile", "net.json", *words]) == 0
         printed.append(capsys.readouterr().out)
 
     assert printed[0].splitlines()[3] == "... 3 rows more (--limit 0)"
     assert len(rows(printed[1])) == 1 + 5
+
+
+def test_profile_draws_a_roofline_and_states_its_limits(capsys: Capture) -> None:
+    assert main(["profile", "net.json", "--repeat", "1", "--roofline", "net.svg"]) == 0
+
+    assert "limits       " in (printed := capsys.readouterr().out)
+    assert "GFLOP/s of a product, " in printed
+    assert Path("net.svg").read_text().startswith("<svg ")
 
 
 def test_profile_runs_on_the_threads_and_passes_that_are_asked_for(capsys: Capture) -> None:

@@ -192,7 +192,7 @@ def test_totals_of_ops_and_modules_add_up(net: Profile) -> None:
 def test_a_table_begins_with_what_takes_longest(net: Profile) -> None:
     head, first, *_ = str(net).splitlines()
 
-    columns = "node time share FLOPs GFLOP/s read written kernel module source"
+    columns = "node time share FLOPs GFLOP/s read written GB/s kernel module source"
     assert head.split() == columns.split()
     assert first.startswith("slow ")
     assert net.table("op").splitlines()[1].startswith("profiled.slow.default  1 ")

@@ -17,6 +17,7 @@ from npu_cuda.backend.optimizer_rules import OPTIMIZER_STEPS
 from npu_cuda.backend.program import PreparedProgram, ProgramInstance, copy_program, kernel_ops
 from npu_cuda.backend.selection import select_ops
 from npu_cuda.backend.state_rows import add_saving_ops, can_overwrite
+from npu_cuda.backend.view_rules import VIEW
 from npu_cuda.errors import NpuCudaError
 from npu_ir import BackendError, Graph, OpNode
 from npu_ir.graph.partition import in_place_of
@@ -225,6 +226,21 @@ class HostBackend(NativeBackend):
     def prepare(self, graph: Graph, ops: Sequence[BackendOp], device: torch.device) -> PreparedProgram:
         _use_threads_of_pytorch()  # some ops have memory for each
         return super().prepare(graph, ops, device)
+
+    @contextlib.contextmanager
+    def timed_ops(self, program: PreparedProgram) -> Iterator[list[float]]:
+        seconds: list[float] = []
+        _C.trace_start(len(program.kernel_ops) + 1)
+        try:
+            yield seconds
+        finally:
+            _C.trace_stop()
+            launches = _C.trace_events()
+            if len(launches) == len(program.kernel_ops):
+                times = iter(launches)
+                seconds += [
+                    0.0 if op.kind == VIEW else next(times)["duration_ns"] * 1e-9 for op in program.ops
+                ]
 
     def stream(self, device: torch.device) -> int:
         _use_threads_of_pytorch()

@@ -8,6 +8,7 @@ which is lowered and prepared once and then run at each call. ATen runs the node
 from __future__ import annotations
 
 import abc
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
@@ -251,6 +252,20 @@ class Backend(abc.ABC):
             program: The result of `prepare`.
         """
         return 0
+
+    def timed_ops(
+        self,
+        program: Any,  # noqa: ARG002 - for subclasses
+    ) -> contextlib.AbstractContextManager[list[float]] | None:
+        """Return a context in which a program runs once; None if single ops cannot be timed.
+
+        After the block, the list has the seconds of each op, in the order of `lower`; 0.0 for an op that only
+        describes memory. It is empty if other programs ran in the block, too.
+
+        Args:
+            program: The result of `prepare`. What runs may be a result of `bind_constants` for it.
+        """
+        return None
 
     @abc.abstractmethod
     def run(self, program: Any, inputs: Sequence[Any]) -> Sequence[Any]:

@@ -11,7 +11,7 @@ from npu_ir.cli import input_text
 from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.options import add_output, integer_from
 from npu_ir.cli.quantities import count_text
-from npu_runtime.cli.saved_graph import HELP, add_timed_graph, load_executor, write_json
+from npu_runtime.cli.saved_graph import HELP, add_timed_graph, load_executor, write_json, write_text
 
 _LIMIT = 20
 _EPILOG = f"""\
@@ -36,8 +36,7 @@ def add_to(commands: Any) -> None:
         description="Run a saved graph with the executor, and say which nodes take how long.",
         epilog=_EPILOG,
     )
-    # A native program is one step: the ops of the model are seen on ATen.
-    add_timed_graph(parser, passes="default")
+    add_timed_graph(parser)
     parser.add_argument(
         "--by",
         choices=("node", "op", "module", "phase"),
@@ -53,12 +52,15 @@ def add_to(commands: Any) -> None:
     )
     add_output(parser, "--json", help="write all of it as JSON")
     add_output(parser, "--trace", help="write a run as a Chrome trace")
+    add_output(
+        parser, "--roofline", help="draw the speed of each step beside the limits of this machine: .svg"
+    )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     """Profile the graph, print a table, and save the profile."""
-    from npu_runtime.diagnostics.profile import profile
+    from npu_runtime.diagnostics.profile import measure_limits, profile, to_roofline
     from npu_runtime.executor.engine import thread_count
 
     saved, executor, facts = load_executor(options)
@@ -66,6 +68,9 @@ def run(options: argparse.Namespace) -> None:
     options.progress.stage("timing steps")
     with thread_count(options.threads):
         measured = profile(executor, saved.call.args, saved.call.kwargs, repeat=options.repeat)
+        if options.roofline is not None:
+            facts["limits"] = str(limits := measure_limits(executor.device))
+            write_text(to_roofline(measured, limits), options.roofline, "the roofline")
     columns, rows = measured.rows(options.by)
     shown = rows[: options.limit or None]
     print_table(columns, shown)

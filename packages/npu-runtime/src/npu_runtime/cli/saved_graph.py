@@ -201,8 +201,17 @@ def write_json(data: Any, path: Path, what: str) -> None:
     Raises:
         SerializationError: The file cannot be written.
     """
+    write_text(json.dumps(data, indent=2, allow_nan=False) + "\n", path, what)
+
+
+def write_text(text: str, path: Path, what: str) -> None:
+    """Write a text to a file.
+
+    Raises:
+        SerializationError: The file cannot be written.
+    """
     try:
-        path.write_text(json.dumps(data, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise SerializationError(
             f"{what} cannot be written: {error.strerror or error}",

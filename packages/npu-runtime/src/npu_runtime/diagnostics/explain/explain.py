@@ -34,13 +34,16 @@ def explain(
         kwargs: Its keyword arguments.
         repeat: The number of timed calls, of which the median counts.
     """
-    seconds = None
+    seconds: dict[OpNode, float] | None = None
     if args is not None or kwargs is not None:
         from npu_runtime.diagnostics.profile import profile
 
         executor = executor.for_call(() if args is None else args, kwargs)
         times = profile(executor, () if args is None else args, kwargs, repeat=repeat).steps
-        seconds = {executor.graph.node(item.name): item.seconds for item in times}
+        seconds = {}
+        for item in times:
+            node = executor.graph.node(item.name)
+            seconds[node] = seconds.get(node, 0.0) + item.seconds
     kernels = {
         node: instruction.kernel
         for instruction in executor.instructions

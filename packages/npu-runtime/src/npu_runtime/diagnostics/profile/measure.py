@@ -1,4 +1,7 @@
-"""Measurement of a profile: a clock around each instruction of an executor's own program, and its traffic."""
+"""Measurement of a profile: a clock around each instruction of an executor's own program, and its traffic.
+
+Where a backend can tell the times of its ops, these take the place of the instruction that runs them all.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import functools
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +19,7 @@ from npu_ir.errors import UsageError
 from npu_ir.ops.execution import flatten_results
 from npu_passes.manager.statistics import FlopCounter
 from npu_runtime.codegen.call_binder import positional_tuple
+from npu_runtime.diagnostics.profile.op_times import OpTimes, measure_ops
 from npu_runtime.diagnostics.profile.report import Profile, StepTime
 
 if TYPE_CHECKING:
@@ -32,11 +37,11 @@ def profile(
     repeat: int = 20,
     warmup: int = 3,
 ) -> Profile:
-    """Return the time of each instruction of a call.
+    """Return the time of each instruction of a call, and of each op of a native program.
 
     The program of the executor runs with a clock around each instruction. The overhead of a clock, calibrated
-    on calls of an empty function, is subtracted. Calls without clocks are timed alternately. Buffers of the
-    executor are not changed.
+    on calls of an empty function, is subtracted. Calls without clocks are timed before; after it, backends
+    time their own ops (`Backend.timed_ops`). Buffers of the executor are not changed.
 
     Args:
         executor: The executor.
@@ -60,16 +65,18 @@ def profile(
     timed, untimed = (
         executor.instrumented(wrap) for wrap in (functools.partial(_add_clock, readings), lambda item: item)
     )
+    # One after the other: where they take turns, backends bind their constants anew in each call.
     for _ in range(warmup):
         untimed(*given, **named)
+    calls = [_seconds(lambda: untimed(*given, **named)) for _ in range(repeat)]
+    for _ in range(warmup):
         timed(*given, **named)
-    calls, runs = [], []
+    runs = []
     for _ in range(repeat):
-        calls.append(_seconds(lambda: untimed(*given, **named)))
         readings.clear()
         seconds = _seconds(lambda: timed(*given, **named))
         runs.append((seconds, tuple(readings)))
-    return _make_profile(executor, calls, runs, traffic)
+    return _make_profile(executor, calls, runs, traffic, measure_ops(executor, given, named, repeat))
 
 
 def _add_clock(readings: list[float], function: Callable[..., Any]) -> Callable[..., Any]:
@@ -106,22 +113,31 @@ def _make_profile(
     calls: list[float],
     runs: list[tuple[float, tuple[float, ...]]],
     traffic: list[tuple[int, int]],
+    op_times: Mapping[int, OpTimes],
 ) -> Profile:
     inside, outside = _clock_seconds()
     instructions = executor.instructions
     columns = list(zip(*(_instruction_seconds(readings) for _, readings in runs), strict=True))
     taken = [[max(0.0, seconds - inside) for seconds in column] for column in columns]
-    total = sum(map(statistics.median, taken))
     count = FlopCounter()
     between = statistics.median(seconds - sum(_instruction_seconds(readings)) for seconds, readings in runs)
     _, typical = sorted(runs, key=lambda run: run[0])[len(runs) // 2]
-    steps = [
-        _summarize(instruction, times, total, moved, count)
-        for instruction, times, moved in zip(instructions, taken, traffic, strict=True)
-    ]
+    steps: list[StepTime] = []
+    spans: list[float] = []
+    for number, (instruction, times, moved) in enumerate(zip(instructions, taken, traffic, strict=True)):
+        span = typical[2 * number], typical[2 * number + 1]
+        if number in op_times:
+            inner = op_times[number].steps(statistics.median(times), count)
+            between += statistics.median(times) - sum(step.seconds for step in inner)
+            spans += op_times[number].spans(inner, span)
+            steps += inner
+        else:
+            steps.append(_summarize(instruction, times, moved, count))
+            spans += span
+    total = sum(step.seconds for step in steps)
     return Profile(
         graph=executor.graph.name,
-        steps=tuple(steps),
+        steps=tuple(replace(step, share=step.seconds / total if total else 0.0) for step in steps),
         call_seconds=statistics.median(calls),
         timed_call_seconds=statistics.median(seconds for seconds, _ in runs),
         between_seconds=max(0.0, between - len(instructions) * outside),
@@ -129,15 +145,14 @@ def _make_profile(
         repeat=len(runs),
         threads=executor.threads or torch.get_num_threads(),
         device=str(executor.device),
-        readings=typical,
+        readings=tuple(spans),
     )
 
 
 def _summarize(
-    instruction: Instruction, times: list[float], total: float, traffic: tuple[int, int], count: FlopCounter
+    instruction: Instruction, times: list[float], traffic: tuple[int, int], count: FlopCounter
 ) -> StepTime:
     origin = instruction.node.provenance
-    seconds = statistics.median(times)
     flops = [count(node) for node in instruction.nodes]
     return StepTime(
         name=instruction.node.name,
@@ -148,9 +163,9 @@ def _summarize(
         module=origin.module,
         source=origin.source,
         phase=origin.phase,
-        seconds=seconds,
+        seconds=statistics.median(times),
         fastest_seconds=min(times),
-        share=seconds / total if total else 0.0,
+        share=0.0,  # of a total that is not known yet
         flops=None if None in flops else sum(item or 0 for item in flops),
         bytes_read=traffic[0],
         bytes_written=traffic[1],

@@ -39,6 +39,16 @@ class Costs:
         """Billions of floating-point operations per second; None if there are none, or they are unknown."""
         return self.flops / self.seconds / 1e9 if self.flops and self.seconds else None
 
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes that are read, and those that are written."""
+        return self.bytes_read + self.bytes_written
+
+    @property
+    def gbytes(self) -> float | None:
+        """Billions of bytes per second, read and written; None if there are none."""
+        return self.moved_bytes / self.seconds / 1e9 if self.moved_bytes and self.seconds else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTime(Costs):
@@ -151,7 +161,9 @@ class Profile:
         """Return the profile as plain data."""
 
         def records(items: Sequence[StepTime | Total]) -> list[dict[str, Any]]:
-            return [{**dataclasses.asdict(item), "gflops": item.gflops} for item in items]
+            return [
+                {**dataclasses.asdict(item), "gflops": item.gflops, "gbytes": item.gbytes} for item in items
+            ]
 
         numbers = ("call_seconds", "timed_call_seconds", "steps_seconds", "between_seconds", "clock_seconds")
         return {
@@ -188,7 +200,7 @@ class Profile:
         """
         if by not in BY:
             raise UsageError(f"there is no table by {by!r}", fix=f"there are tables by {', '.join(BY)}")
-        quantities = ("time", "share", "FLOPs", "GFLOP/s", "read", "written")
+        quantities = ("time", "share", "FLOPs", "GFLOP/s", "read", "written", "GB/s")
         if by == "node":
             rows = [_step_row(step) for step in sorted(self.steps, key=lambda step: -step.seconds)]
             return ("node", *quantities, "kernel", "module", "source"), rows
@@ -248,6 +260,7 @@ def _quantities(item: StepTime | Total) -> Sequence[str]:
         "" if item.gflops is None else f"{item.gflops:.3g}",
         size_text(item.bytes_read) if item.bytes_read else "",
         size_text(item.bytes_written) if item.bytes_written else "",
+        "" if item.gbytes is None else f"{item.gbytes:.3g}",
     )
 
 
