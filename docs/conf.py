@@ -42,6 +42,8 @@ copybutton_prompt_is_regexp = True
 
 html_theme = "furo"
 html_title = f"npu-ir {release}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 
 
 def keep_colon(*event: Any) -> None:
