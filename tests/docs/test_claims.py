@@ -78,6 +78,22 @@ def test_the_landing_page_quotes_what_was_measured() -> None:
     assert f"torch.compile at its best {others}" in page
 
 
+def test_the_readme_counts_what_was_compared() -> None:
+    page = text_of(ROOT / "README.md")
+    operators, models, training = (
+        text_of(REFERENCE / f"{name}-coverage.md") for name in ("op", "model", "training")
+    )
+    counted = re.search(r"(\d+) operators, (\d+) calls", operators)
+    passed = re.findall(r"; (\d+) of the \d+ that torch.export exports pass", models)
+    combinations = re.search(r"(\d+) of \1 combinations pass everywhere", training)
+
+    assert counted is not None
+    assert combinations is not None
+    assert f"[{int(counted[2]):,} calls of {counted[1]} operators]" in page
+    assert f"[{sum(map(int, passed))} models]" in page
+    assert f"[{combinations[1]} combinations of models and optimizers]" in page
+
+
 def test_the_comparison_quotes_what_was_measured() -> None:
     page = (DOCS / "comparison.md").read_text(encoding="utf-8")
     mean = calls()["geometric mean"]
