@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModel
 
 from npu_ir import extract_ir, to_html
 from npu_runtime import IRExecutor, profile
@@ -22,10 +22,14 @@ WIDTH, HEIGHT = 1180, 660
 HTML = '<html lang="en">'
 
 
-def gpt2_page() -> str:
-    """Return the page of GPT-2 with 128 tokens; its weights are random, its times those of this machine."""
+def gpt2_page(**sizes: int) -> str:
+    """Return the page of GPT-2 with 128 tokens; its weights are random, its times those of this machine.
+
+    Args:
+        sizes: Of the configuration, if not those of GPT-2.
+    """
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model("gpt2", use_cache=False)).eval()
+    model = AutoModel.from_config(AutoConfig.for_model("gpt2", use_cache=False, **sizes)).eval()
     tokens = torch.randint(model.config.vocab_size, (1, 128))
     graph = extract_ir(model, (tokens,), name="gpt2")
     executor = IRExecutor(graph, model.state_dict(), passes=())

@@ -4,7 +4,10 @@ import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
+
 from tests.support.places import ROOT
+from tests.support.scripts import TOOLS, imported
 
 DOCS = ROOT / "docs"
 TOCTREE = re.compile(r"^```\{toctree\}\n(?P<lines>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -71,3 +74,16 @@ def test_links_between_files_lead_to_files() -> None:
     ]
 
     assert broken == []
+
+
+def test_the_live_page_has_what_the_first_page_links_to() -> None:
+    pytest.importorskip("transformers", reason="it has GPT-2")
+    site_pictures = imported("site_pictures", TOOLS)
+    landing = (DOCS / "index.md").read_text(encoding="utf-8")
+
+    page = site_pictures.gpt2_page(n_layer=2, n_embd=64, n_head=4)
+
+    assert site_pictures.HTML in page, "pictures are taken in two themes"
+    assert f"gpt2.html#{site_pictures.SELECTED}\n" in landing
+    assert '"name":"layer_norm_1"' in page
+    assert '"overlays":[{"name":"time"' in page
