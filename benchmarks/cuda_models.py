@@ -193,6 +193,8 @@ backends of this project: an executor that is captured by `torch.cuda.graph`, an
 is a CUDA graph. "eager, as a graph" is the model of PyTorch, captured likewise.
 `python benchmarks/cuda_models.py` measures them.
 
+![Time on the device relative to eager](gpu-benchmarks.svg)
+
 | | {names} |
 |---|{lines}
 """

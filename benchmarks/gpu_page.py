@@ -11,6 +11,7 @@ from pathlib import Path
 
 import cuda_kernels
 import cuda_models
+from page_plot import write_plot
 
 PAGE = Path("docs/reference/gpu-benchmarks.md")
 
@@ -38,6 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="what gpu_check.py wrote")
     PAGE.write_text(page(parser.parse_args().folder))
+    write_plot(PAGE)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The page of `train.py`."""
+"""The page of `train.py`, and its plot."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from page_plot import write_plot
 from train_report import COLUMNS, DEPTH_COLUMNS, depth_rows, overview, rows, title
 
 HEAD = """\
@@ -22,16 +23,20 @@ state excluded; for ours, with the arena that was planned before. The difference
 training over five steps: of a loss, or of what the steps changed in a tensor of the model, relative to its
 norm.
 
+![Time of a training step relative to eager]({plot})
+
 The first table has the time of a step relative to eager training: below 1 is faster.
 """
 
 
 def write_page(results: dict[str, Any], path: Path) -> None:
-    path.write_text("\n".join(page(results)) + "\n")
+    """Write the page, and the plot beside it."""
+    path.write_text("\n".join(page(results, path.with_suffix(".svg").name)) + "\n")
+    write_plot(path, "training-benchmarks")
 
 
-def page(results: dict[str, Any]) -> Iterator[str]:
-    yield HEAD.format(**{key: results[key] for key in ("cpu", "torch", "python", "date", "load")})
+def page(results: dict[str, Any], plot: str) -> Iterator[str]:
+    yield HEAD.format(plot=plot, **{key: results[key] for key in ("cpu", "torch", "python", "date", "load")})
     columns, *lines = overview(results)
     yield from table(columns, lines)
     yield "## Tracing by depth\n"

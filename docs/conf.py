@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pygments.lexers.special import TextLexer
+
 import npu_ir
 import npu_ir.plugins.backend
 
@@ -20,13 +22,11 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
-    "sphinxcontrib.mermaid",
 ]
 exclude_patterns = ["_build"]
 
 myst_enable_extensions = ["colon_fence", "deflist", "fieldlist"]
 myst_heading_anchors = 3
-myst_fence_as_directive = ["mermaid"]
 
 autodoc_class_signature = "separated"
 autodoc_member_order = "bysource"
@@ -42,6 +42,8 @@ copybutton_prompt_is_regexp = True
 
 html_theme = "furo"
 html_title = f"npu-ir {release}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 
 
 def keep_colon(*event: Any) -> None:
@@ -58,5 +60,6 @@ def keep_colon(*event: Any) -> None:
 
 
 def setup(app: Any) -> None:
-    """Run `keep_colon` before napoleon, which has the priority 500."""
+    """Run `keep_colon` before napoleon, which has the priority 500; show mermaid as text."""
     app.connect("autodoc-process-docstring", keep_colon, priority=400)
+    app.add_lexer("mermaid", TextLexer)

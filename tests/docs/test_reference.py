@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 import npu_cuda
 import npu_ir
 import npu_passes
@@ -13,6 +15,7 @@ from npu_ir.capture.special_calls import _REFUSED
 from npu_passes.cli.passes import passes_page
 from npu_passes.core.registry import origin_of
 from tests.support.places import ROOT
+from tests.support.scripts import imported
 
 DOCS = ROOT / "docs"
 PAGE = DOCS / "reference" / "api.md"
@@ -56,6 +59,18 @@ def test_the_page_of_the_native_ops_is_what_their_tables_say() -> None:
     assert page == native_ops_page(), (
         "python -m npu_cuda.backend.native_ops_page > docs/reference/native-ops.md"
     )
+
+
+@pytest.mark.parametrize("name", imported("page_plot").PLOTS)
+def test_the_plot_of_a_page_shows_its_tables(name: str) -> None:
+    page_plot = imported("page_plot")
+    page = (DOCS / "reference" / f"{name}.md").read_text(encoding="utf-8")
+    plot = (DOCS / "reference" / f"{name}.svg").read_text(encoding="utf-8")
+
+    drawn = "\n".join(page_plot.drawing(page, page_plot.PLOTS[name])) + "\n"
+
+    assert f"]({name}.svg)" in page
+    assert plot == drawn, "python benchmarks/page_plot.py"
 
 
 # Rows of the table of the README, and the rows of the pages that they are from.

@@ -25,7 +25,7 @@ Run it yourself: `nox -s models`.
 _PASSES = """
 A model passes where structure, dtypes and shapes are eager's and every bit is too, or else every value is within the
 tolerance that `verify_ir` has for the dtype (f32: 1e-5 + 1.3e-6 × |expected|); what differs is printed as the largest
-absolute difference. Eager runs with weights that need no gradients: `torch.matmul` rounds otherwise by that.
+absolute difference. Eager runs with weights that need no gradients, because `torch.matmul` rounds differently with them.
 """  # noqa: E501
 _OWN_PROGRAM = (
     "Where `torch.export`'s own program gives the graph's bits, it is eager that takes another path, such as "

@@ -77,8 +77,8 @@ def _head(torch_version: str, results: Sequence[OpResult]) -> Iterator[str]:
         f"| {outcome.value} | {outcomes[outcome]} | {meaning} |" for outcome, meaning in _MEANINGS.items()
     )
     yield ""
-    yield f"What {', '.join(f'`{op}`' for op in sorted(UNINITIALIZED))}"
-    yield "hold is whatever was in memory: of them all but the values is compared."
+    yield ", ".join(f"`{op}`" for op in sorted(UNINITIALIZED))
+    yield "return whatever was in memory: their structure, shapes and dtypes are compared, not their values."
     yield (
         f"In {strides} calls that pass, a result has other strides than PyTorch's: an "
         "input was non-contiguous."

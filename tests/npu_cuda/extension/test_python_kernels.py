@@ -1,6 +1,7 @@
 """Kernels that are Python functions: chosen, called and removed as any other kernel."""
 
 import functools
+import os
 import struct
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -403,10 +404,35 @@ def make_program():
     + SPIN % "npu_cuda.launch_by_id('relu.f32.host', [large], [large])",
 })  # fmt: skip
 def test_the_end_of_the_interpreter_is_clean(further: str) -> None:
-    done = run_python(AT_EXIT % further)
+    done = run_python(AT_EXIT % further, env={**os.environ, "NPU_CUDA_LEAK_WARNINGS": "1"})
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == "end"
     assert "Fatal" not in done.stderr
     if "daemon" not in further:  # such a thread never lets go of what it holds
         assert "leaked" not in done.stderr
+
+
+KEPT_BY_PYTORCH = """
+import torch
+import npu_cuda
+
+@torch.library.custom_op("at_exit::twice", mutates_args=())  # its registry keeps the globals of this script
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+spec = npu_cuda.TensorSpec("float32", [4])
+"""
+
+
+@each_row("setting, warns", {
+    "by default": ({}, False),
+    "on request": ({"NPU_CUDA_LEAK_WARNINGS": "1"}, True),
+})  # fmt: skip
+def test_what_outlives_the_interpreter_is_reported_on_request_only(
+    setting: dict[str, str], warns: bool
+) -> None:
+    done = run_python(KEPT_BY_PYTORCH, env={**os.environ, **setting})
+
+    assert done.returncode == 0, done.stderr
+    assert ("leaked" in done.stderr) == warns

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from npu_ir import Graph, Provenance, TensorType
-from npu_ir.viz import to_mermaid
+from npu_ir.viz import to_mermaid, to_svg
 from npu_ir.viz.diagram import STYLES, BoxKind
 from tests.support.drawn_graphs import F32, FORMS, diagram, edges, titles
 from tests.support.places import ROOT
@@ -15,6 +15,7 @@ from tests.support.rows import each_row
 from tests.support.small_programs import program
 
 PAGE = ROOT / "docs" / "how-to" / "read-a-graph.md"
+PICTURE = ROOT / "docs" / "pictures" / "net.svg"
 
 
 @pytest.mark.smoke
@@ -168,3 +169,4 @@ def test_the_drawing_in_the_documentation_is_that_of_its_model() -> None:
     exec(code[1], namespace)
 
     assert to_mermaid(namespace["graph"]) == shown[1]
+    assert to_svg(namespace["graph"]) == PICTURE.read_text(encoding="utf-8")

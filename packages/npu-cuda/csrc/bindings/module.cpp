@@ -1,4 +1,5 @@
 // The Python module npu_cuda._C: its parts in order; its enums, the build, the devices.
+#include <cstdlib>
 #include <stdexcept>
 #include <utility>
 
@@ -116,6 +117,8 @@ NB_MODULE(_C, module) {
   if (std::exchange(is_loaded, true)) {
     throw std::runtime_error("npu_cuda._C is loaded already, and cannot be imported a second time: keep it in sys.modules");
   }
+  // What a script's globals hold at exit is not a leak: PyTorch's registry of custom ops keeps them alive.
+  nb::set_leak_warnings(std::getenv("NPU_CUDA_LEAK_WARNINGS") != nullptr);
   module.doc() = "The native part of npu_cuda: ops, programs and graphs of the devices of this machine.";
   bind_enums(module);
   bind_specs(module);

@@ -1,0 +1,154 @@
+"""Numbers that pages for newcomers quote are those of the generated pages."""
+
+import math
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.support.places import ROOT
+
+DOCS = ROOT / "docs"
+REFERENCE = DOCS / "reference"
+UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+def text_of(page: Path) -> str:
+    """Return the words of a page without marks and line ends."""
+    return " ".join(re.sub(r"[*`]", "", page.read_text(encoding="utf-8")).split())
+
+
+def table(page: str, head: str) -> dict[str, list[str]]:
+    """Return the rows of the first table with this head, by their first cell."""
+    _, _, text = (REFERENCE / page).read_text(encoding="utf-8").partition(f"\n| {head}")
+    lines = text.split("\n\n")[0].splitlines()[2:]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {name: cells for name, *cells in rows}
+
+
+def column(page: str, contender: str, index: int) -> list[str]:
+    """Return a cell of each row with this contender, in all tables of a page."""
+    text = (REFERENCE / page).read_text(encoding="utf-8")
+    rows = re.findall(rf"^\| {re.escape(contender)} \|(.*)\|$", text, re.MULTILINE)
+    return [row.split("|")[index].strip() for row in rows]
+
+
+def seconds(time: str) -> float:
+    number, unit = time.split()
+    return float(number) * UNITS[unit]
+
+
+def span(values: Iterable[str], key: type[float] | None = None) -> str:
+    """Return the smallest and the largest value, as the page has them."""
+    ordered = sorted(values, key=key or seconds)
+    return f"{ordered[0]} to {ordered[-1]}"
+
+
+def calls() -> dict[str, list[str]]:
+    return table("runtime-benchmarks.md", "time to eager | IRExecutor |")
+
+
+def steps() -> dict[str, list[str]]:
+    return table("training-benchmarks.md", "time to eager | TrainStep")
+
+
+def span_of_steps() -> str:
+    ours = span((row[0] for row in steps().values()), key=float)
+    others = span((min(row[1:]) for row in steps().values()), key=float)
+    return f"{ours}, {others}"
+
+
+def test_the_landing_page_quotes_what_was_measured() -> None:
+    page = text_of(DOCS / "index.md")
+    operators = (REFERENCE / "op-coverage.md").read_text(encoding="utf-8")
+    models = (REFERENCE / "model-coverage.md").read_text(encoding="utf-8")
+    outcomes = dict(re.findall(r"^\| (pass|FAIL) \| (\d+) \|", operators, re.MULTILINE))
+    passed = re.findall(r"; (\d+) of the (\d+) that .* pass with fixed sizes, (\d+) with", models)
+    mean = calls()["geometric mean"]
+    ours, others = span_of_steps().split(", ")
+
+    assert outcomes["FAIL"] == "0"
+    assert f"{int(outcomes['pass']):,} calls of PyTorch's operator database" in page
+    assert all(len(set(counts)) == 1 for counts in passed)
+    assert f"{sum(int(counts[0]) for counts in passed)} models of transformers" in page
+    assert f"{mean[0]} of eager PyTorch's time for a call" in page
+    assert f"ONNX Runtime takes {mean[3]}, torch.compile {mean[4]}" in page
+    assert f"{ours} of eager PyTorch's time for a whole training step" in page
+    assert f"torch.compile at its best {others}" in page
+
+
+def test_the_readme_counts_what_was_compared() -> None:
+    page = text_of(ROOT / "README.md")
+    operators, models, training = (
+        text_of(REFERENCE / f"{name}-coverage.md") for name in ("op", "model", "training")
+    )
+    counted = re.search(r"(\d+) operators, (\d+) calls", operators)
+    passed = re.findall(r"; (\d+) of the \d+ that torch.export exports pass", models)
+    combinations = re.search(r"(\d+) of \1 combinations pass everywhere", training)
+
+    assert counted is not None
+    assert combinations is not None
+    assert f"[{int(counted[2]):,} calls of {counted[1]} operators]" in page
+    assert f"[{sum(map(int, passed))} models]" in page
+    assert f"[{combinations[1]} combinations of models and optimizers]" in page
+
+
+def test_the_comparison_quotes_what_was_measured() -> None:
+    page = (DOCS / "comparison.md").read_text(encoding="utf-8")
+    mean = calls()["geometric mean"]
+    cases = [row for name, row in calls().items() if name != "geometric mean"]
+    ours, compiled, onnx = (
+        [float(min(row[index] for index in columns)) for row in cases] for columns in ([0], [4, 5], [3])
+    )
+    quickest = [
+        (a < min(b, c), b < min(a, c), c < min(a, b)) for a, b, c in zip(ours, compiled, onnx, strict=True)
+    ]
+    won = [sum(column) for column in zip(*quickest, strict=True)]
+    first = [
+        column("runtime-benchmarks.md", name, 2)
+        for name in ("IRExecutor", "torch.compile, freezing", "ONNX Runtime")
+    ]
+    trained = [column("training-benchmarks.md", name, 2) for name in ("TrainStep", *compiled_steps())]
+
+    assert f"2 threads | {mean[0]} | {mean[4]} | {mean[3]} |" in page
+    assert f"of {len(cases)} cases; one is a tie | {won[0]} | {won[1]} | {won[2]} |" in page
+    assert len(cases) - sum(won) == 1
+    assert f"call has returned | {' | '.join(span(times) for times in first)} |" in page
+    assert f"optimizers | {' | '.join(span_of_steps().split(', '))} | |" in page
+    assert (
+        f"step has returned | {span(trained[0])} | {span(time for times in trained[1:] for time in times)} |"
+        in page
+    )
+    mobile = calls()["MobileNetV3, 224x224, 2 threads"]
+    assert f"takes {mobile[3]} of eager's time there and {mobile[0]} here" in " ".join(page.split())
+
+
+def compiled_steps() -> list[str]:
+    heads = (REFERENCE / "training-benchmarks.md").read_text(encoding="utf-8")
+    return re.findall(r"torch\.compile, [^|]*?(?= \|)", heads.partition("| time to eager")[2].splitlines()[0])
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "comparison.md"], ids=lambda page: page.stem)
+def test_times_of_training_steps_on_a_gpu_are_those_of_its_page(page: Path) -> None:
+    rows = table("gpu-benchmarks.md", "| eager | eager, as a graph")
+    shares = [
+        min(float(cell) for cell in row[2:] if cell != "-") / float(row[0])
+        for name, row in rows.items()
+        if name.endswith("training")
+    ]
+
+    assert len(shares) == 4
+    assert f"takes {min(shares):.2f} to {max(shares):.2f} of eager" in text_of(page)
+
+
+def test_the_comparison_says_how_far_single_kernels_are_behind() -> None:
+    rows = table("gpu-benchmarks.md", "| ops | us | floor, us")
+    shares = [float(row[-1]) for row in rows.values() if re.fullmatch(r"[\d.]+", row[-1])]
+    mean = math.exp(sum(map(math.log, shares)) / len(shares))
+    slower = sum(share > 1.1 for share in shares)
+
+    page = text_of(DOCS / "comparison.md")
+
+    assert f"of {len(shares)} that were measured, {slower} take more than 1.1 times as long" in page
+    assert f"and {mean:.2f} times as long in the geometric mean" in page
