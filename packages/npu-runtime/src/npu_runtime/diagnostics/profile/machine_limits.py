@@ -16,7 +16,7 @@ _REPEAT = 20
 
 @dataclass(frozen=True, slots=True)
 class MachineLimits:
-    """What this machine reaches with so many threads.
+    """Limits of a machine, for one number of threads.
 
     Attributes:
         gflops: Billions of floating-point operations per second of a product of float32 matrices.
