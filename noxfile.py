@@ -120,6 +120,13 @@ def models(session: nox.Session) -> None:
     session.run("python", "-m", "tests.models.run_all", *session.posargs)
 
 
+@nox.session(name="native-coverage")
+def native_coverage(session: nox.Session) -> None:
+    """Run the same models on the backend `host`, and write the page that says what of them is native."""
+    install(session, *PACKAGES, built(session), *ARCHITECTURES)
+    session.run("python", "-m", "tests.models.native_coverage", *session.posargs)
+
+
 @nox.session
 def passes(session: nox.Session) -> None:
     """Run the pipelines over whole models in checked mode and write the page of results."""
