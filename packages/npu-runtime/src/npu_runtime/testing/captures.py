@@ -27,7 +27,11 @@ class BindContract(Trials):
                 _call(trial, compute)
                 trial.require(outputs, given, "the outputs that a program was bound to")
                 if not has_same_bytes(before, storage_bytes(inputs)):
-                    raise BackendError("a bound program writes into its inputs", where=trial.name)
+                    raise BackendError(
+                        "a bound program writes into its inputs",
+                        where=trial.name,
+                        fix="write into the outputs and memory of the program only",
+                    )
 
     def test_bindings_and_runs_have_nothing_in_common(self) -> None:
         for trial in self.trials():
@@ -89,7 +93,11 @@ class CaptureContract(Trials):
                 _replay(trial, captured)
                 trial.require(captured.outputs, inputs, "replay after new inputs were written")
                 if addresses != _addresses(captured):
-                    raise BackendError("replay moved an input or output to other memory", where=trial.name)
+                    raise BackendError(
+                        "replay moved an input or output to other memory",
+                        where=trial.name,
+                        fix="copy results into captured.outputs",
+                    )
 
     def test_replay_leaves_its_inputs_as_they_are(self) -> None:
         for trial in self.trials():
@@ -97,7 +105,11 @@ class CaptureContract(Trials):
             before = storage_bytes(captured.inputs)
             _replay(trial, captured)
             if not has_same_bytes(before, storage_bytes(captured.inputs)):
-                raise BackendError("replay writes into the inputs", where=trial.name)
+                raise BackendError(
+                    "replay writes into the inputs",
+                    where=trial.name,
+                    fix="compute in captured.outputs, or in memory of the capture",
+                )
 
     def test_captures_and_runs_have_nothing_in_common(self) -> None:
         for trial in self.trials():

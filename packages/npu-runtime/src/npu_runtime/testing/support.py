@@ -112,7 +112,11 @@ class SupportContract(Trials):
             with error_context("lower", name):
                 problem = lowering_problem(graph, self.backend.lower(graph))
             if problem is not None:
-                raise BackendError(problem, where=f"{name}\n{str(graph).rstrip()}")
+                raise BackendError(
+                    problem,
+                    where=f"{name}\n{str(graph).rstrip()}",
+                    fix="correct what lower(graph) returns",
+                )
 
     def test_allocate_returns_memory_of_the_type(self) -> None:
         device = self.the_device()
@@ -122,9 +126,17 @@ class SupportContract(Trials):
                 pair = [self.backend.allocate(type, device) for _ in range(2)]
                 problem = type_problem(pair[0], type, device)
                 if problem is not None:
-                    raise BackendError(f"allocate({type}): what it returns {problem}", where=name)
+                    raise BackendError(
+                        f"allocate({type}): what it returns {problem}",
+                        where=name,
+                        fix="allocate the shape, dtype and strides of the type",
+                    )
                 if shared_pairs(pair[:1], pair[1:]):
-                    raise BackendError(f"allocate({type}) returns the same memory twice", where=name)
+                    raise BackendError(
+                        f"allocate({type}) returns the same memory twice",
+                        where=name,
+                        fix="return memory that nothing else has",
+                    )
 
     def _all_nodes(self) -> Iterator[tuple[OpNode, str]]:
         for graph in (*self.graphs().values(), *odd_graphs()):
