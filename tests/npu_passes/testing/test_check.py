@@ -11,7 +11,8 @@ import torch
 
 from npu_ir import Graph, OpNode, Provenance, extract_ir
 from npu_passes import EXACT, Checked, Numerics, Pass, PassError, PassManager, Rewrite, within
-from npu_passes.testing import _find_unrecorded, check_pass
+from npu_passes.testing import check_pass
+from npu_passes.testing.check import _find_unrecorded
 from tests.support.corpus.case import Function
 from tests.support.passes.sample_passes import Failing, Liar, Picky, ReluToClamp, ReluToGelu
 from tests.support.rows import each_row

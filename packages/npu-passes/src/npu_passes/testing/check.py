@@ -1,12 +1,4 @@
-"""Conformance test of passes, for the test suite of any plugin.
-
-```python
-from npu_passes.testing import check_pass
-
-def test_the_pass_keeps_its_promises():
-    assert check_pass(MyPass(), [graph, another]) == 2
-```
-"""
+"""Check of everything that a pass promises, on given graphs."""
 
 from __future__ import annotations
 
@@ -64,11 +56,12 @@ def check_pass(
     data = data or Checked()
     if weights is not None:
         data = replace(data, weights=weights)
-    _check_text_form(item)
+    check_text_form(item)
     return sum([_Check(item, graph, data).run() for graph in graphs])
 
 
-def _check_text_form(item: Pass) -> None:
+def check_text_form(item: Pass) -> None:
+    """Require that a pass with its options equals what its text form says."""
     text = str(item)
     again = parse_passes(text, known={item.name: type(item)})
     if again != [item]:
