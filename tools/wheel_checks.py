@@ -62,12 +62,8 @@ def _wheel_problems(path: Path, name: str, version: str) -> Iterator[str]:
     is_native = name == "npu-cuda"
     if not (NATIVE_TAGS.fullmatch(tags) if is_native else tags == PURE_TAGS):
         yield f"its tags are {tags}, not {NATIVE_TAGS.pattern if is_native else PURE_TAGS}"
-    if path.stat().st_size > # Modules beside the package of a distribution.
-MODULES = {"npu-runtime": ("pytest_npu.py",)}
-MAX_WHEEL_BYTES:
-        yield f"{path.stat().st_size} bytes are more than {# Modules beside the package of a distribution.
-MODULES = {"npu-runtime": ("pytest_npu.py",)}
-MAX_WHEEL_BYTES}"
+    if path.stat().st_size > MAX_WHEEL_BYTES:
+        yield f"{path.stat().st_size} bytes are more than {MAX_WHEEL_BYTES}"
     info = f"{module}-{version}.dist-info"
     with zipfile.ZipFile(path) as wheel:
         names = wheel.namelist()

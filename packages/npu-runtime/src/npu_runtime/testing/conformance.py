@@ -1,6 +1,6 @@
 """Contract tests of the plugins that pytest's options ``--npu-backend`` and ``--npu-pass`` name.
 
-`add_contracts` is called by the plugin of pytest (``pytest_npu``); without these options there is no test here.
+`add_contracts` is called by the plugin of pytest, ``pytest_npu``. Without these options this has no test.
 """
 
 from __future__ import annotations
