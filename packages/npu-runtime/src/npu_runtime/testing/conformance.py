@@ -22,6 +22,8 @@ def add_contracts(**named: Sequence[str]) -> str | None:
     Args:
         named: The names of ``backend``, of ``pass``, and of ``operators`` to take samples of.
     """
+    for name in [name for name in globals() if name.startswith("Test")]:
+        del globals()[name]  # of another run of pytest in this process
     try:
         settings = _settings(named["operators"])
         for name in named["backend"]:
