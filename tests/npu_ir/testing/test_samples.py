@@ -3,7 +3,6 @@
 import sys
 
 import pytest
-import torch
 
 from npu_ir import Interpreter
 from npu_ir._torch import op_samples
@@ -26,8 +25,8 @@ def test_samples_can_be_run() -> None:
     for sample in samples:
         Interpreter(sample.graph, sample.weights).run_flat(sample.args)
     assert len(samples) >= 6
-    assert samples[-1].name.startswith("nn.functional.linear (complex64, sample #")
-    assert " on c64[" in samples[-1].name
+    assert samples[-1].name.startswith("nn.functional.linear (int64, sample #")
+    assert " on i64[" in samples[-1].name
 
 
 def test_a_sample_that_cannot_be_captured_or_is_undetermined_is_left_out() -> None:
@@ -51,5 +50,3 @@ def test_a_missing_package_is_told_with_the_command_that_installs_it(monkeypatch
 
     with pytest.raises(UsageError, match="cannot be loaded: .*\n  at: PyTorch .*\n  fix: python -m pip inst"):
         operators()
-
-    assert torch.__version__

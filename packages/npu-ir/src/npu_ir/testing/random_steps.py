@@ -45,7 +45,8 @@ class GraphGrowth:
         ]
         if not found:
             raise GraphError("no such tensor")
-        return self.choose(found)
+        chosen: Value = self.choose(found)
+        return chosen
 
     def call(self, op_type: str, *args: Any, **kwargs: Any) -> tuple[Value, ...]:
         """Add a node, as one would call the op."""
@@ -63,7 +64,8 @@ class GraphGrowth:
     def weight(self, shape: Sequence[int], dtype: torch.dtype = F32) -> Value:
         name = f"w{len(self.graph.parameters) + len(self.graph.buffers)}"
         add = self.pick(self.graph.add_parameter, self.graph.add_buffer)
-        return add(name, TensorType(tuple(shape), dtype))
+        value: Value = add(name, TensorType(tuple(shape), dtype))
+        return value
 
     def constant(self, data: torch.Tensor) -> Value:
         return self.graph.add_constant(f"c{len(self.graph.constants)}", data)
