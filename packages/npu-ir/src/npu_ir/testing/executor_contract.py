@@ -26,6 +26,8 @@ from npu_ir.testing.data import Content, make_inputs
 from npu_ir.verify import verify_ir
 from npu_ir.verify.comparison import compare
 
+__tracebackhide__ = True  # pytest shows the error, and frames of the plugin, not those of this module
+
 _THREADS = 4
 
 

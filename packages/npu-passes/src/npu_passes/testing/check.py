@@ -23,6 +23,8 @@ from npu_passes.manager.checked_mode import (
 from npu_passes.manager.manager import PassManager
 from npu_passes.manager.rounds import edit_counts, require_graph, run_once
 
+__tracebackhide__ = True  # pytest shows the error, and frames of the plugin, not those of this module
+
 
 def check_pass(
     pass_: Pass | type[Pass],

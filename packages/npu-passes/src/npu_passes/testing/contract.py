@@ -14,6 +14,8 @@ from npu_passes.errors import PassError
 from npu_passes.manager.checked_mode import Checked
 from npu_passes.testing.check import check_pass, check_text_form
 
+__tracebackhide__ = True  # pytest shows the error, and frames of the plugin, not those of this module
+
 _SHOWN = 4
 
 AnyPass: TypeAlias = "Pass | type[Pass]"

@@ -13,6 +13,8 @@ from npu_ir.plugins.backend import Captured, copy_with_strides
 from npu_runtime.testing.data import has_same_bytes, invert_bytes, shared_pairs, storage_bytes
 from npu_runtime.testing.trials import Trial, Trials, error_context
 
+__tracebackhide__ = True  # pytest shows the error, and frames of the plugin, not those of this module
+
 
 class BindContract(Trials):
     """The promises of `bind`."""

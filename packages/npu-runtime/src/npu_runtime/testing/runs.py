@@ -17,6 +17,8 @@ from npu_ir.testing.data import Content
 from npu_runtime.testing.data import has_same_bytes, invert_bytes, shared_pairs, storage_bytes
 from npu_runtime.testing.trials import QuickRun, Trial, Trials, error_context
 
+__tracebackhide__ = True  # pytest shows the error, and frames of the plugin, not those of this module
+
 _THREADS = 4
 _RUNS_PER_THREAD = 3
 

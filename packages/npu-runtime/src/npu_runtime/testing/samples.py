@@ -16,6 +16,8 @@ from npu_runtime.probing.storage import with_stated_strides
 from npu_runtime.testing.data import output_problem
 from npu_runtime.testing.trials import Part, Trials, error_context
 
+__tracebackhide__ = True  # pytest shows the error, and frames of the plugin, not those of this module
+
 _SHOWN = 8
 
 

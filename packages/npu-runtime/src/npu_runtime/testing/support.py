@@ -16,6 +16,8 @@ from npu_runtime.testing.data import shared_pairs, type_problem
 from npu_runtime.testing.trials import Trials, error_context
 from npu_runtime.testing.zoo import odd_graphs
 
+__tracebackhide__ = True  # pytest shows the error, and frames of the plugin, not those of this module
+
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 

@@ -21,6 +21,8 @@ from npu_runtime.backends.registry import find_backend
 from npu_runtime.testing.data import make_inputs, output_problem
 from npu_runtime.testing.zoo import zoo
 
+__tracebackhide__ = True  # pytest shows the error, and frames of the plugin, not those of this module
+
 _CPU = torch.device("cpu")
 # Returns None for inputs that it does not take.
 QuickRun: TypeAlias = "Callable[[list[Any]], Sequence[Any] | None]"
