@@ -149,7 +149,7 @@ class _Check:
         if problem is not None:
             raise self._error(
                 f"changed what the graph computes: {problem}",
-                f"its numerics are {self._item.numerics}: npu_passes.within(rtol) states others",
+                f"correct the rewrite; results are {self._item.numerics}, or as npu_passes.within(rtol) states",
             )
         problem = find_wrong_origin(self._before, after, self._item.numerics)
         if problem is not None:
