@@ -285,7 +285,7 @@ class HidesAnOption(Broken):
         ),
     ),
     (ReluToGelu,
-        "relu-to-gelu changed what the graph computes: result differs by .*\n.*\n  fix: .* are exact:"),
+        "relu-to-gelu changed what the graph computes: result differs by .*\n.*\n  fix: .* are exact, or"),
     (IsNeverDone, "broken changes the graph in a second run, too\n.*\n  fix: do all of it in one"),
     (ForgetsWhereNodesAreFrom,
         "broken gives node 'clamp_min' no provenance\n.*\n  fix: add it with edit.call"),

@@ -149,7 +149,7 @@ class _Check:
         if problem is not None:
             raise self._error(
                 f"changed what the graph computes: {problem}",
-                f"correct the rewrite; results are {self._item.numerics}, or as npu_passes.within(rtol) states",
+                f"correct the rewrite; results are {self._item.numerics}, or what npu_passes.within allows",
             )
         problem = find_wrong_origin(self._before, after, self._item.numerics)
         if problem is not None:
