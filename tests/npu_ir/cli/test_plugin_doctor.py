@@ -207,3 +207,14 @@ def test_versions_are_not_compared_without_packaging(
     (check,) = [check for check in plugin_checks() if check.name == "versions"]
 
     assert (check.state, check.fix) == (State.ABSENT, "python -m pip install packaging")
+
+
+def test_a_plugin_that_registers_with_pytorch_alone_is_not_said_to_offer_nothing(
+    install: Install, npu: Callable[..., str]
+) -> None:
+    install(acme={"npu_register_ops": lambda registry: None}, idle={})
+
+    rows = [line.split() for line in npu("plugins").splitlines()]
+
+    assert ["acme", "unknown", "distribution", "registers", "ops", "with", "PyTorch"] in rows
+    assert ["idle", "unknown", "distribution", "offers", "nothing"] in rows

@@ -68,4 +68,6 @@ def _state_text(item: plugin_manager.PluginReport) -> str:
     offers = [f"{kind}: {', '.join(names)}" for kind, names in item.offers.items()]
     if item.commands_refused is not None:
         offers.append(f"commands refused: {join_lines(item.commands_refused)}")
+    if not offers and hasattr(plugin_manager.get_plugins().manager.get_plugin(item.name), "npu_register_ops"):
+        return "registers ops with PyTorch"  # which does not say by whom they are
     return "; ".join(offers) or "offers nothing"
