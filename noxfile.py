@@ -87,7 +87,7 @@ def types(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=False)
 def plugins(session: nox.Session) -> None:
-    """Install and use the examples, and a plugin of each kind that is just written, in a fresh environment."""
+    """Install and use the examples and a newly written plugin of each kind, in a fresh environment."""
     install(session, *PACKAGES, built(session), PLUGIN, *PLUGINS)
     # It compiles with the header of npu-cuda that is installed here. What pip builds with is not to be
     # constrained then.
