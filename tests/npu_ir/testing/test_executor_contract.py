@@ -9,6 +9,7 @@ import torch
 
 from npu_ir import ExecutionError
 from npu_ir.ops import register_conversion, unregister_conversion
+from npu_ir.plugins.builtin import GETITEM
 from npu_ir.testing import ExecutorContract, ExecutorSample
 from tests.support.registration import registered
 
@@ -47,6 +48,19 @@ def failures(executor: Executor, contract: type[ExecutorContract] = Contract) ->
 @pytest.mark.smoke
 def test_a_sound_executor_keeps_the_contract() -> None:
     assert failures(scale) == {}
+
+
+class TestGetitem(ExecutorContract):
+    """Our own executor, which hands on one of its inputs."""
+
+    op_type = GETITEM
+
+    def samples(self) -> list[ExecutorSample]:
+        return [ExecutorSample(["f32[2]", "i64[0, 3]"], {"index": index}, [type])
+                for index, type in enumerate(["f32[2]", "i64[0, 3]"])]  # fmt: skip
+
+    def reference(self, inputs: list[Any], attrs: Any) -> list[Any]:
+        return [inputs[attrs["index"]]]
 
 
 def counted() -> Executor:
