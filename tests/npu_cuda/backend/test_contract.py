@@ -155,7 +155,7 @@ class NativeContract(BackendContract):
         return {**super().graphs(), **{graph.name: graph for graph in further}}
 
 
-# A machine with a GPU, where the tests of this folder run without network, may lack what PyTorch's samples need.
+# A machine with a GPU, where these tests run without network, may lack what PyTorch's samples need.
 HAS_SAMPLES = importlib.util.find_spec("expecttest") is not None
 
 
