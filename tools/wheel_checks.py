@@ -13,6 +13,8 @@ from email import message_from_bytes
 from pathlib import Path, PurePosixPath
 
 PACKAGES = ("npu-ir", "npu-passes", "npu-runtime", "npu-cuda")
+# Modules beside the package of a distribution.
+MODULES = {"npu-runtime": ("pytest_npu.py",)}
 MAX_WHEEL_BYTES = 8_000_000
 PURE_TAGS = "py3-none-any"
 # The build tag says what is in it; the library is for one Python, or for all from one on.
@@ -72,9 +74,8 @@ def _wheel_problems(path: Path, name: str, version: str) -> Iterator[str]:
         if needed not in names:
             yield f"{needed} is missing"
     yield from (f"{item} is a test" for item in names if _is_test(item))
-    yield from (
-        f"{item} is outside of {module}" for item in names if item.split("/")[0] not in (module, info)
-    )
+    known = (module, info, *MODULES.get(name, ()))
+    yield from (f"{item} is outside of {module}" for item in names if item.split("/")[0] not in known)
     if is_native:
         yield from _library_problems(path)
 

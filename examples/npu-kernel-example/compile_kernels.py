@@ -22,7 +22,13 @@ class CompileKernels(BuildHookInterface):  # type: ignore[type-arg]
         compiler = os.environ.get("CC", "cc")
         include = f"-I{npu_cuda.get_include()}"
         files = [str(folder / "kernels.c"), "-o", str(folder / "kernels.so"), "-lm"]
-        subprocess.run([compiler, *FLAGS, include, *files], check=True)
+        try:
+            compiled = subprocess.run([compiler, *FLAGS, include, *files], check=False)
+        except FileNotFoundError:
+            message = f"there is no C compiler {compiler!r}: install one, or name it in CC"
+            raise SystemExit(message) from None
+        if compiled.returncode:
+            raise SystemExit(f"{compiler} cannot compile {files[0]}: its messages are above")
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform}"

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from tests.ops.cases import Call, calls_of, operators
+from npu_ir.testing import OpCall
+from tests.ops.cases import calls_of, operators
 from tests.ops.pipe import Verdict, judge
 from tests.support.coverage_runs.outcomes import Outcome, first_line
 from tests.support.coverage_runs.serving import Say, serve
@@ -39,7 +40,7 @@ def judge_operator(op: Any, skip: int, say: Say) -> None:
         count += 1
 
 
-def names_of(call: Call) -> Result:
+def names_of(call: OpCall) -> Result:
     dtype = str(call.dtype).removeprefix("torch.")
     return {"call": f"{call.variant} {dtype} {call.sample}", "dtype": dtype, "variant": call.variant}
 

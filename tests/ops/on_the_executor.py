@@ -13,8 +13,9 @@ import torch
 
 from npu_ir import Graph
 from npu_ir.core.structure import unflatten
+from npu_ir.testing import OpCall
 from npu_runtime import IRExecutor
-from tests.ops.cases import FUNCTION, IN_PLACE_INSIDE, Budget, Call, calls_of, operators
+from tests.ops.cases import FUNCTION, IN_PLACE_INSIDE, Budget, calls_of, operators
 from tests.ops.pipe import Verdict, judge
 from tests.support.coverage_runs.outcomes import Outcome
 
@@ -27,7 +28,7 @@ def execute(graph: Graph, tensors: tuple[torch.Tensor, ...]) -> tuple[Any, dict[
     return unflatten(graph.results[0], leaves), mutations
 
 
-def verdict_of(call: Call) -> Verdict:
+def verdict_of(call: OpCall) -> Verdict:
     """Return what becomes of a call on the executor; that of the interpreter where it fails there, too."""
     verdict = judge(call, execute)
     if verdict.outcome is not Outcome.FAIL:

@@ -9,15 +9,10 @@ import torch
 
 import npu_ir
 from npu_ir import Graph, Value
-from tests.ops.cases import SEED, Call, OpModule
+from npu_ir.testing.op_calls import UNINITIALIZED, OpCall
+from tests.ops.cases import SEED, OpModule
 from tests.support.comparison import first_difference, same_strides
 from tests.support.coverage_runs.outcomes import Outcome, first_line, saved_and_loaded
-
-# Operators that return memory as they find it: only structure, shapes and dtypes can be compared.
-UNINITIALIZED = frozenset(
-    {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
-)
-
 
 # Where PyTorch's functional form of an op gives other bits than the form that writes. A graph is functional.
 ROUNDED_OTHERWISE = {
@@ -48,7 +43,7 @@ def execute(graph: Graph, tensors: tuple[torch.Tensor, ...]) -> tuple[Any, dict[
 
 
 def judge(
-    call: Call, execute: Execute = execute, announce: Callable[[str], None] = lambda stage: None
+    call: OpCall, execute: Execute = execute, announce: Callable[[str], None] = lambda stage: None
 ) -> Verdict:
     """Return what becomes of ``call``.
 
@@ -77,13 +72,13 @@ def judge(
             return Verdict(Outcome.FAIL, f"run: {first_line(error)}")
 
 
-def _eager(call: Call, tensors: tuple[torch.Tensor, ...]) -> Any:
+def _eager(call: OpCall, tensors: tuple[torch.Tensor, ...]) -> Any:
     args, kwargs = call.arguments(tensors)
     torch.manual_seed(SEED)
     return call.function(*args, **kwargs)
 
 
-def _refused(call: Call, error: Exception) -> Verdict:
+def _refused(call: OpCall, error: Exception) -> Verdict:
     """Return whose refusal ``error`` is: torch.export's, a limit we state, or a failure of ours."""
     try:
         program = torch.export.export(OpModule(call), call.fresh_tensors(), strict=False)
@@ -123,7 +118,7 @@ def _leaves(tree: Any) -> list[Any]:
 
 
 def _compared(
-    call: Call, graph: Graph, execute: Execute, expected: tuple[Any, tuple[torch.Tensor, ...]]
+    call: OpCall, graph: Graph, execute: Execute, expected: tuple[Any, tuple[torch.Tensor, ...]]
 ) -> Verdict:
     text = str(graph)
     constants = {name: value.argument.data for name, value in graph.constants.items()}
@@ -139,19 +134,19 @@ def _compared(
     if changed:
         return Verdict(Outcome.FAIL, f"caller's tensors changed: {changed}")
     actual = results, _after(loaded, tensors, mutations)
-    difference = first_difference(expected, actual, values=call.op not in UNINITIALIZED)
+    difference = first_difference(expected, actual, values=call.operator not in UNINITIALIZED)
     if not difference:
         return Verdict(Outcome.PASS, same_strides=same_strides(expected, actual))
     again = call.fresh_tensors()
     if first_difference(expected, (_eager(call, again), again)):
         return Verdict(Outcome.PYTORCH_DIFFERS, "two eager runs from one seed differ")
-    known = ROUNDED_OTHERWISE.get((call.op, call.variant))
+    known = ROUNDED_OTHERWISE.get((call.operator, call.variant))
     if known and not first_difference(_functionalized(call), results):
         return Verdict(Outcome.PYTORCH_DIFFERS, known)
     return Verdict(Outcome.FAIL, f"compare: {difference}")
 
 
-def _functionalized(call: Call) -> Any:
+def _functionalized(call: OpCall) -> Any:
     """Return what the program gives that PyTorch itself made functional."""
     program = torch.export.export(OpModule(call), call.fresh_tensors(), strict=False).run_decompositions({})
     torch.manual_seed(SEED)

@@ -9,7 +9,8 @@ import torch
 
 import npu_ir
 from npu_ir import ConversionError, Graph
-from tests.ops.cases import FUNCTION, IN_PLACE, IN_PLACE_INSIDE, OUT, Budget, Call, calls_of, operators
+from npu_ir.testing import OpCall
+from tests.ops.cases import FUNCTION, IN_PLACE, IN_PLACE_INSIDE, OUT, Budget, calls_of, operators
 from tests.ops.pipe import Verdict, execute, judge
 from tests.ops.report import format_report
 from tests.ops.run_all import RUN
@@ -50,7 +51,7 @@ def test_an_operator_comes_through_the_pipe_to_the_bit(name: str) -> None:
     assert Outcome.PASS in [verdict.outcome for verdict in verdicts]
 
 
-def call_of(name: str, variant: str = FUNCTION) -> Call:
+def call_of(name: str, variant: str = FUNCTION) -> OpCall:
     return next(call for call in calls_of(operators()[name], SAMPLE) if call.variant == variant)
 
 

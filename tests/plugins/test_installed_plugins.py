@@ -87,12 +87,17 @@ def plugin(npu_here: Command, tmp_path: Path) -> Plugin:
             text = source.read_text(encoding="utf-8")
             assert old in text
             source.write_text(text.replace(old, new), encoding="utf-8")
-        words = ["install", "--quiet", "--no-deps", "--no-build-isolation", "--target", "site", f"./{name}"]
-        finished = run("pip", *words, cwd=tmp_path)
-        assert finished.returncode == 0, finished.stderr
-        return tmp_path / "site"
+        return install(tmp_path, f"./{name}")
 
     return make
+
+
+def install(folder: Path, *names: str) -> Path:
+    """Install distributions into a folder of their own; return it."""
+    words = ["install", "--quiet", "--no-deps", "--no-build-isolation", "--target", "site", *names]
+    finished = run("pip", *words, cwd=folder)
+    assert finished.returncode == 0, finished.stderr
+    return folder / "site"
 
 
 def test_the_example_is_loaded_and_its_backend_is_a_plugin_of_its_own(tmp_path: Path) -> None:
@@ -145,14 +150,36 @@ def test_a_model_of_its_ops_goes_the_whole_way(npu_here: Command, tmp_path: Path
     assert torch.equal(before["result"], after["result"])
 
 
-def test_a_plugin_that_is_just_written_passes_its_tests(plugin: Plugin) -> None:
-    site = plugin("fresh-passes")
+KINDS = ("passes", "ops", "executor", "backend", "kernels")
 
-    finished = run("pytest", "-q", "fresh-passes", cwd=site.parent, path=(site,))
 
-    assert finished.returncode == 0, finished.stdout
-    assert "4 passed" in finished.stdout
-    assert reports(site, (site,))["fresh-passes"]["refused"] is None
+def test_a_plugin_of_each_kind_that_is_just_written_is_sound_and_passes_its_tests(
+    npu_here: Command, tmp_path: Path
+) -> None:
+    """One build and one process for all: each imports PyTorch and captures the same samples."""
+    names = [f"fresh-{kind}" for kind in KINDS]
+    npu_here("new-plugin", "fresh-example")
+    for kind, name in zip(KINDS, names, strict=True):
+        npu_here("new-plugin", name, "--kind", kind)
+    folders = [f"./{name}" for name in ("fresh-example", *names)]
+    site = install(tmp_path, *folders)
+
+    tested = run("pytest", "-q", "--import-mode=importlib", *folders, cwd=tmp_path, path=(site,))
+    doctor = npu("plugins", "--doctor", "--json", cwd=tmp_path, path=(site,))
+
+    assert tested.returncode == 0, tested.stdout
+    assert " passed" in tested.stdout
+    found = {check["topic"]: check["state"] for check in json.loads(doctor)["checks"]}
+    assert {found[name] for name in ("fresh-example", *names)} == {"ok"}
+
+
+def test_the_contract_of_a_pass_and_a_backend_is_run_without_code(tmp_path: Path) -> None:
+    words = ["--npu-backend", "npu-plugin-example", "--npu-pass", "npu-plugin-example-fuse-add-relu"]
+
+    tested = run("pytest", "-q", *words, "--npu-operators", "add,mul", cwd=tmp_path)
+
+    assert tested.returncode == 0, tested.stdout
+    assert "passed" in tested.stdout
 
 
 def test_a_name_that_is_taken_is_refused_naming_both_distributions(plugin: Plugin, tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from npu_ir import ExecutionError, Graph, GraphError, Interpreter, TensorType
 from npu_ir.core.structure import flatten
 from npu_ir.interpreter.random_data import random_call, random_weights
+from npu_ir.testing.random_steps import GraphGrowth
 from npu_runtime import Backend, IRExecutor
 from tests.support.corpus.comparison import assert_same
-from tests.support.random_models import Growing
 
 
 def memory(item: Any) -> int | None:
@@ -109,7 +109,7 @@ VIEWS: tuple[tuple[str, tuple[Any, ...]], ...] = (
 @st.composite
 def memory_puzzles(draw: st.DrawFn) -> Graph:
     """Return a graph of views, and of ops that could be done in place."""
-    growing = Growing(draw)
+    growing = GraphGrowth(lambda items: draw(st.sampled_from(items)))
     dtype = draw(st.sampled_from((torch.float32, torch.float32, torch.complex64)))
     strides = draw(st.sampled_from((None, (1, 3, 6), (0, 3, 1), (24, 6, 2))))
     growing.values.append(growing.graph.add_input("x", TensorType((3, 2, 3), dtype, strides)))
@@ -132,8 +132,8 @@ def memory_puzzles(draw: st.DrawFn) -> Graph:
     return graph
 
 
-def _grow(growing: Growing) -> None:
-    recent = growing.draw(st.sampled_from(growing.values[-5:]))
+def _grow(growing: GraphGrowth) -> None:
+    recent = growing.choose(growing.values[-5:])
     kind = growing.pick("pointwise", "pointwise", "view", "view", "binary", "number", "reduction", "matmul")
     if kind == "pointwise":
         growing.call(f"aten.{growing.pick(*POINTWISE)}.default", recent)

@@ -7,8 +7,7 @@ import struct
 import pytest
 import torch
 from npu_ir import Graph, extract_ir, parse_ir
-from npu_runtime import IRExecutor
-from npu_runtime.diagnostics.explain import explain
+from npu_runtime import IRExecutor, explain
 from npu_runtime.testing import BackendContract
 
 from npu_plugin_example.backend import SCALE, ExampleBackend

@@ -8,13 +8,20 @@ from types import SimpleNamespace
 
 import pytest
 
+import npu_cuda.testing
 import npu_ir
 import npu_ir.backend
+import npu_ir.testing
 import npu_passes
+import npu_passes.testing
+import npu_runtime
+import npu_runtime.testing
 from npu_ir.cli import main
 from npu_ir.errors import UsageError
 from npu_passes import PassError
 from npu_passes.cli.new_plugin import write_plugin
+from npu_passes.cli.plugin_kinds import EXAMPLE as EXAMPLE_KIND
+from npu_passes.cli.plugin_kinds import KINDS
 from tests.support.places import ROOT
 
 Capture = pytest.CaptureFixture[str]
@@ -24,8 +31,13 @@ PUBLIC = {
     "npu_ir.backend": npu_ir.backend.__all__,
     "npu_ir.hookspecs": ["hookimpl"],
     "npu_passes": npu_passes.__all__,
-    "npu_passes.testing": ["check_pass"],
+    "npu_ir.testing": npu_ir.testing.__all__,
+    "npu_passes.testing": npu_passes.testing.__all__,
+    "npu_runtime": npu_runtime.__all__,
+    "npu_runtime.testing": npu_runtime.testing.__all__,
+    "npu_cuda.testing": npu_cuda.testing.__all__,
 }
+OURS = ("npu_cuda", "npu_ir", "npu_passes", "npu_runtime")
 FILES = [
     "README.md",
     "pyproject.toml",
@@ -46,7 +58,9 @@ def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def files_in(folder: Path) -> dict[str, str]:
     names = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
     kept = [name for name in names if not any(part.startswith((".", "__py")) for part in name.parts)]
-    return {name.as_posix(): (folder / name).read_text(encoding="utf-8") for name in kept}
+    return {
+        name.as_posix(): (folder / name).read_text(encoding="utf-8") for name in kept if name.suffix != ".so"
+    }
 
 
 def test_a_distribution_is_written(capsys: Capture) -> None:
@@ -136,8 +150,67 @@ def test_nothing_is_left_where_writing_fails(monkeypatch: pytest.MonkeyPatch, tm
     assert not list(tmp_path.iterdir())
 
 
-def test_the_example_imports_nothing_but_public_names() -> None:
-    trees = [ast.parse(text) for name, text in files_in(EXAMPLE).items() if name.endswith(".py")]
+KIND_FILES = {
+    "passes": ["div_to_mul.py", "plugin.py"],
+    "ops": ["ops.py", "plugin.py"],
+    "executor": ["ops.py", "plugin.py"],
+    "backend": ["backend.py", "plugin.py"],
+    "kernels": ["kernels.c"],
+}
+
+
+@pytest.mark.parametrize("kind", KIND_FILES)
+def test_a_kind_has_its_files_and_says_how_to_install_and_test(kind: str, capsys: Capture) -> None:
+    code = main(["new-plugin", "my-own", "--kind", kind])
+
+    printed, written = capsys.readouterr().out, files_in(Path("my-own"))
+    modules = [f"src/my_own/{name}" for name in ["__init__.py", "py.typed", *KIND_FILES[kind]]]
+    assert code == 0
+    assert {*modules, "README.md", "pyproject.toml"} <= written.keys()
+    assert len([name for name in written if name.startswith("tests/test_")]) == 1
+    assert "my-own[test]" in printed
+    assert "python -m pytest my-own\n" in printed
+    assert "npu plugins --doctor" in printed
+    assert not [name for name, text in written.items() if "$" in text]
+    for name, text in written.items():
+        if name.endswith(".py"):
+            compile(text, name, "exec")
+
+
+def test_every_kind_is_written_and_its_folder_is_there() -> None:
+    folders = {path.name for path in (Path(npu_passes.__file__).parent / "templates").iterdir()}
+
+    assert folders == {"common", *KINDS}
+    assert set(KINDS) == {EXAMPLE_KIND, *KIND_FILES}
+
+
+def test_a_kind_that_is_none_is_refused(capsys: Capture) -> None:
+    assert main(["new-plugin", "my-own", "--kind", "backends"]) == 2
+    assert "invalid choice: 'backends' (choose from" in capsys.readouterr().err
+
+
+def test_two_kernel_libraries_name_their_attributes_differently() -> None:
+    for name in ("my-own", "my-other"):
+        write_plugin(name, Path(name), "kernels")
+
+    lines = [
+        next(line for line in text.splitlines() if "NPU_FOURCC" in line)
+        for text in (Path(name, f"src/{name.replace('-', '_')}/kernels.c").read_text()
+                     for name in ("my-own", "my-other"))
+    ]  # fmt: skip
+    assert lines[0] != lines[1]
+
+
+def python_files() -> list[str]:
+    """Return the text of every Python file of the example, and of what the command writes of each kind."""
+    for kind in KINDS:
+        write_plugin(f"my-{kind}", Path(f"my-{kind}"), kind)
+    folders = [EXAMPLE, *(Path(f"my-{kind}") for kind in KINDS)]
+    return [text for folder in folders for name, text in files_in(folder).items() if name.endswith(".py")]
+
+
+def test_the_example_and_what_is_written_import_nothing_but_public_names() -> None:
+    trees = [ast.parse(text) for text in python_files()]
     nodes = [node for tree in trees for node in ast.walk(tree)]
 
     whole = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
@@ -147,7 +220,7 @@ def test_the_example_imports_nothing_but_public_names() -> None:
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    ours = {(module, name) for module, name in parts if module.partition(".")[0] in ("npu_ir", "npu_passes")}
-    assert not [name for name in whole if name.startswith("npu_")]
+    ours = {(module, name) for module, name in parts if module.partition(".")[0] in OURS}
+    assert not [name for name in whole if name.startswith("npu_") and name != "npu_cuda"]
     assert ours
     assert {(module, name) for module, name in ours if name not in PUBLIC.get(module, [])} == set()

@@ -28,11 +28,19 @@ NAMES = (
 GRAPHS = {name: graph for name, graph in zoo().items() if name in NAMES}
 
 
+class ContractOfFewGraphs(BackendContract):
+    operators = ()
+    random_graphs = 0
+
+    def graphs(self) -> Mapping[str, Graph]:
+        return GRAPHS
+
+
 def failures(backend: Backend) -> dict[str, str]:
     """Return what each test that fails says."""
     found = {}
     for name, _ in BackendContract.promises():
-        contract = type("Contract", (BackendContract,), {"backend": backend, "graphs": lambda self: GRAPHS})
+        contract = type("Contract", (ContractOfFewGraphs,), {"backend": backend})
         try:
             getattr(contract(), name)()
         except BackendError as error:
@@ -42,10 +50,51 @@ def failures(backend: Backend) -> dict[str, str]:
 
 class TestSoundBackend(BackendContract):
     backend = Sound()
+    operators = ("abs", "cat", "mm", "sort")
 
 
 class TestBackendThatBindsConstants(BackendContract):
     backend = broken.Binds()
+    operators = ("add", "mul")
+
+
+def contract_of(backend: type[Backend], operators: tuple[str, ...] = ("neg", "add")) -> BackendContract:
+    return type("Contract", (ContractOfFewGraphs,), {"backend": backend(), "operators": operators})()
+
+
+def test_a_wrong_result_on_a_sample_is_told_with_op_sample_and_fix() -> None:
+    contract = contract_of(outputs_as(lambda y: y + 1))
+
+    with pytest.raises(BackendError) as info:
+        contract.test_samples_of_operators_give_the_results_of_the_interpreter()
+
+    first, second, *_ = str(info.value).splitlines()
+    assert first == "2 of 2 parts fail:"
+    assert second.startswith("  aten.neg.default of neg (float32, sample #")
+    assert "on f32[20, 20]: %neg: 400 of 400 elements differ" in second
+    assert "at: backend 'sound'\n  fix: correct the kernel, have supports() refuse" in str(info.value)
+
+
+def test_a_wrong_result_on_a_random_graph_is_told_with_its_seed() -> None:
+    contract = type("Contract", (BackendContract,), {"backend": outputs_as(lambda y: y + 1)()})()
+
+    with pytest.raises(BackendError, match=r"parts fail:\n  aten\..* of random graph \d+"):
+        contract.test_random_graphs_give_the_results_of_the_interpreter()
+
+
+def test_a_backend_that_runs_none_of_the_samples_is_skipped() -> None:
+    contract = contract_of(type("Idle", (Sound,), {"supports": lambda self, node: "it is tired"}))
+
+    with pytest.raises(unittest.SkipTest, match="sound supports no node of these graphs"):
+        contract.test_samples_of_operators_give_the_results_of_the_interpreter()
+
+
+def test_a_backend_may_be_given_by_name() -> None:
+    contract = type("Contract", (BackendContract,), {"backend": "aten"})
+
+    assert isinstance(contract.backend, Backend)
+    with pytest.raises(BackendError, match="there is no backend 'atem' .did you mean 'aten'"):
+        type("Contract", (BackendContract,), {"backend": "atem"})
 
 
 # The backends that break each promise, and what its test says, which alone fails.
@@ -150,9 +199,7 @@ def test_a_broken_promise_fails_the_one_test_of_it(test: str, backend: type[Back
     pytest.param(lambda y: None, r"is None, the graph states f32\[33\]", id="nothing"),
 ])  # fmt: skip
 def test_wrong_results_are_told_by_what_is_wrong(change: Any, text: str) -> None:
-    contract = type(
-        "Contract", (BackendContract,), {"backend": outputs_as(change)(), "graphs": lambda self: GRAPHS}
-    )
+    contract = type("Contract", (ContractOfFewGraphs,), {"backend": outputs_as(change)()})
 
     with pytest.raises(BackendError, match=f"inputs that are ordinary numbers: %relu:? ?.*({text})"):
         contract().test_results_are_those_of_the_interpreter()

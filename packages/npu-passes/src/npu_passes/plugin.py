@@ -28,6 +28,13 @@ def npu_add_commands(commands: Any) -> None:
 
 
 @hookimpl
+def npu_doctor() -> list[Any]:
+    from npu_passes.cli.diagnosis import all_checks
+
+    return all_checks()
+
+
+@hookimpl
 def npu_register_ops() -> None:
     import npu_passes.ops.fused
     import npu_passes.ops.packed

@@ -91,3 +91,11 @@ def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
 def map_tensors(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:
     """Return a pytree with ``function`` applied to every leaf that is a tensor."""
     return tree_map(lambda leaf: function(leaf) if isinstance(leaf, torch.Tensor) else leaf, tree)
+
+
+def flatten_tree(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
+    """Return the leaves of a pytree, and the function that puts others in their places."""
+    from torch.utils import _pytree
+
+    leaves, spec = _pytree.tree_flatten(tree)
+    return leaves, lambda others: _pytree.tree_unflatten(others, spec)

@@ -60,10 +60,10 @@ def all_checks() -> list[Check]:
             for name, make in all_runners().items()
         ),
         *(
-            run_check("backends", name, functools.partial(_list_devices, name, backend))
+            run_check("backends", name, functools.partial(list_devices, name, backend))
             for name, backend in plugin_manager.get_plugins().backends.items()
         ),
-        *_hook_checks(),
+        *hook_checks(),
     ]
 
 
@@ -132,14 +132,16 @@ def _run_sample_graph(make: Callable[..., Any]) -> str:
     return "runs graphs"
 
 
-def _list_devices(name: str, backend: Any) -> Check | str:
+def list_devices(name: str, backend: Any) -> Check | str:
+    """Return the devices of a backend, or a check that says why there are none."""
     devices = backend.devices()
     if not devices:
         return Check("backends", name, State.ABSENT, str(backend.absence()))
     return f"runs on {', '.join(map(str, devices))}"
 
 
-def _hook_checks() -> Iterator[Check]:
+def hook_checks() -> Iterator[Check]:
+    """Yield the checks that plugins add."""
     loaded = plugin_manager.get_plugins()
     for report in (report for report in loaded.reports if report.refused is None):
         try:

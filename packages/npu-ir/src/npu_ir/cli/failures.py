@@ -30,7 +30,7 @@ exit codes:
   0    done; of verify, compare and diff: the two agree
   1    the command failed, or found what it looks for: verify, compare and diff a difference, check-compat a
        call that means something else, opt --bisect a pass at fault, explain less than --fail-under, bench
-       results that cannot be compared, doctor something broken
+       results that cannot be compared, doctor and plugins --doctor something broken
   2    the command line is wrong
   130  interrupted (Ctrl-C)
   141  whatever was reading the output stopped (npu show ... | head)

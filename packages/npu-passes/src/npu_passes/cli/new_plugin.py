@@ -9,6 +9,7 @@ import shutil
 import string
 import sys
 import tempfile
+import zlib
 from collections.abc import Iterator
 from importlib import resources
 from importlib.metadata import distribution, packages_distributions
@@ -19,6 +20,7 @@ from npu_ir.cli.console import print_facts
 from npu_ir.cli.options import add_output_folder
 from npu_ir.errors import UsageError
 from npu_ir.plugins.plugin_manager import GROUP
+from npu_passes.cli.plugin_kinds import EXAMPLE, KINDS, Kind
 from npu_passes.errors import PassError
 
 if TYPE_CHECKING:
@@ -27,28 +29,37 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _TAKEN = frozenset({"npu_cuda", "npu_ir", "npu_passes", "npu_runtime", "pluggy", "torch"})
 _SUFFIX = ".in"
+KERNEL_GROUP = "npu_cuda.kernels"
 
 _EPILOG = """\
-The folder holds a distribution that can be installed and published as it is: an op, a pass, a pipeline, and
-tests that pass. Its names are derived from NAME.
+The folder holds a distribution that can be installed and published as it is, with tests that pass: they use
+the contract tests that npu-ir, npu-passes and npu-runtime have for plugins. Its names are derived from NAME.
+Without --kind, it has an op, a pass and a pipeline.
+
+kinds:
+{kinds}
 
 example:
   npu new-plugin my-passes
-  python -m pip install -e my-passes pytest && python -m pytest my-passes
+  npu new-plugin my-backend --kind backend
+  python -m pip install -e "my-backend[test]" && python -m pytest my-backend
 """
 
 
 def add_to(commands: Any) -> None:
     """Add the command."""
+    kinds = {name: kind for name, kind in KINDS.items() if name != EXAMPLE}
+    rows = [f"  {name:<9} {kind.content}" for name, kind in kinds.items()]
     parser = commands.add_parser(
         "new-plugin",
         help="write a plugin to start from",
-        description="Write a distribution with an op, a pass, a pipeline and their tests.",
-        epilog=_EPILOG,
+        description="Write a distribution of a plugin, with its tests.",
+        epilog=_EPILOG.format(kinds="\n".join(rows)),
     )
     parser.add_argument(
         "name", metavar="NAME", help="of the distribution: lower-case words, such as my-passes"
     )
+    parser.add_argument("--kind", choices=tuple(kinds), help="what it provides (see below)")
     add_output_folder(
         parser,
         "-o",
@@ -61,19 +72,32 @@ def add_to(commands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     """Write the folder, and print the next commands."""
     folder = options.output or Path(options.name)
-    written = write_plugin(options.name, folder)
+    name = options.kind or EXAMPLE
+    written = write_plugin(options.name, folder, name)
+    kind = KINDS[name]
+    more = kind.see.format(name=options.name)
     print_facts(
         {
             "wrote": "\n".join(f"{folder / name}" for name in written),
-            "install": f"python -m pip install -e {folder} pytest",
+            "install": f'python -m pip install {kind.install}"{_path_of(folder)}[test]"',
             "test": f"python -m pytest {folder}",
-            "see": "npu plugins, and npu passes",
+            "see": "npu plugins --doctor" + (f", and {more}" if more else ""),
         }
     )
 
 
-def write_plugin(name: str, folder: Path) -> list[str]:
+def _path_of(folder: Path) -> str:
+    """Return a folder as pip takes it: without a separator, it would be the name of a distribution."""
+    return str(folder) if folder.is_absolute() else f"./{folder}"
+
+
+def write_plugin(name: str, folder: Path, kind: str = EXAMPLE) -> list[str]:
     """Write a distribution called ``name`` into ``folder``, completely or not at all; return its files.
+
+    Args:
+        name: The name of the distribution.
+        folder: The folder to write.
+        kind: One of `KINDS`.
 
     Raises:
         UsageError: The name is not allowed, or ``folder`` already exists.
@@ -82,11 +106,12 @@ def write_plugin(name: str, folder: Path) -> list[str]:
     package = _package_of(name)
     if folder.exists() or folder.is_symlink():
         raise UsageError(f"{folder} already exists", fix="give another folder with --output")
+    templates = resources.files("npu_passes") / "templates"
+    names = _substitutions(name, package, KINDS[kind])
     files = {
-        path.removesuffix(_SUFFIX).replace("PACKAGE", package): string.Template(text).substitute(
-            name=name, package=package
-        )
-        for path, text in _read_templates(resources.files("npu_passes") / "templates")
+        path.removesuffix(_SUFFIX).replace("PACKAGE", package): string.Template(text).substitute(names)
+        for part in ("common", kind)  # a kind may have another version of a common file
+        for path, text in _read_templates(templates / part)
     }
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -98,6 +123,22 @@ def write_plugin(name: str, folder: Path) -> list[str]:
             fix="check that the folder around it may be written to",
         ) from error
     return sorted(files)
+
+
+def _substitutions(name: str, package: str, kind: Kind) -> dict[str, str]:
+    """Return the text that each name of a template stands for."""
+    number = zlib.crc32(name.encode())
+    letters = [chr(ord("A") + number // 26**place % 26) for place in range(4)]
+    return {
+        "name": name,
+        "package": package,
+        "description": f"A plugin of npu-ir: {kind.content}",
+        "dependencies": ", ".join(f'"{item}>=0.1"' for item in kind.dependencies),
+        "tested_with": ", ".join(f'"{item}>=0.1"' for item in kind.tested_with),
+        # Names the format of the attributes of its op, in C and in Python.
+        "letters": ", ".join(f"'{letter}'" for letter in letters),
+        "schema": "".join(letters),
+    }
 
 
 def _package_of(name: str) -> str:
@@ -122,7 +163,7 @@ def _package_of(name: str) -> str:
 def _is_plugin(distribution_name: str, name: str) -> bool:
     """Return whether an installed distribution is the plugin ``name``, thus one written by this command."""
     points = distribution(distribution_name).entry_points
-    return any((point.group, point.name) == (GROUP, name) for point in points)
+    return any(point.group in (GROUP, KERNEL_GROUP) and point.name == name for point in points)
 
 
 def _read_templates(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, str]]:

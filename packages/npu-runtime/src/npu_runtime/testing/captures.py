@@ -13,6 +13,8 @@ from npu_ir.plugins.backend import Captured, copy_with_strides
 from npu_runtime.testing.data import has_same_bytes, invert_bytes, shared_pairs, storage_bytes
 from npu_runtime.testing.trials import Trial, Trials, error_context
 
+__tracebackhide__ = True  # pytest shows the error, and frames of the plugin, not those of this module
+
 
 class BindContract(Trials):
     """The promises of `bind`."""
@@ -27,7 +29,11 @@ class BindContract(Trials):
                 _call(trial, compute)
                 trial.require(outputs, given, "the outputs that a program was bound to")
                 if not has_same_bytes(before, storage_bytes(inputs)):
-                    raise BackendError("a bound program writes into its inputs", where=trial.name)
+                    raise BackendError(
+                        "a bound program writes into its inputs",
+                        where=trial.name,
+                        fix="write into the outputs and memory of the program only",
+                    )
 
     def test_bindings_and_runs_have_nothing_in_common(self) -> None:
         for trial in self.trials():
@@ -89,7 +95,11 @@ class CaptureContract(Trials):
                 _replay(trial, captured)
                 trial.require(captured.outputs, inputs, "replay after new inputs were written")
                 if addresses != _addresses(captured):
-                    raise BackendError("replay moved an input or output to other memory", where=trial.name)
+                    raise BackendError(
+                        "replay moved an input or output to other memory",
+                        where=trial.name,
+                        fix="copy results into captured.outputs",
+                    )
 
     def test_replay_leaves_its_inputs_as_they_are(self) -> None:
         for trial in self.trials():
@@ -97,7 +107,11 @@ class CaptureContract(Trials):
             before = storage_bytes(captured.inputs)
             _replay(trial, captured)
             if not has_same_bytes(before, storage_bytes(captured.inputs)):
-                raise BackendError("replay writes into the inputs", where=trial.name)
+                raise BackendError(
+                    "replay writes into the inputs",
+                    where=trial.name,
+                    fix="compute in captured.outputs, or in memory of the capture",
+                )
 
     def test_captures_and_runs_have_nothing_in_common(self) -> None:
         for trial in self.trials():

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import contextlib
+import unittest
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from npu_ir import Graph
 from npu_ir.plugins.backend import Backend
 from npu_runtime.testing.captures import BindContract, CaptureContract
 from npu_runtime.testing.runs import RunContract
+from npu_runtime.testing.samples import SampleContract
 from npu_runtime.testing.support import SupportContract
 
 
-class BackendContract(BindContract, CaptureContract, RunContract, SupportContract):
+class BackendContract(SampleContract, BindContract, CaptureContract, RunContract, SupportContract):
     """Contract tests for a backend: subclass it and set ``backend``, for pytest to collect.
 
     The graphs are those of `npu_runtime.testing.zoo`; the tests run the parts that the backend supports.
-    Override `graphs` to add some. Without a device, tests that need one are skipped.
+    Override `graphs` to add some. Results are also tested on PyTorch's samples of ``operators`` and on
+    ``random_graphs``. Without a device, tests that need one are skipped.
 
     A failing test raises `BackendError`, which names the broken promise and the graph.
     """
@@ -27,12 +31,20 @@ class BackendContract(BindContract, CaptureContract, RunContract, SupportContrac
         yield from ((name, getattr(cls(), name)) for name in names if name.startswith("test_"))
 
 
-def check_backend(backend: Backend, graphs: Mapping[str, Graph] | None = None) -> int:
+def check_backend(
+    backend: Backend,
+    graphs: Mapping[str, Graph] | None = None,
+    *,
+    operators: Sequence[str] = (),
+    random_graphs: int = 0,
+) -> int:
     """Run the contract tests without pytest; return the number of graph parts that were tested.
 
     Args:
         backend: The backend under test.
         graphs: Additional graphs, by name.
+        operators: As in `BackendContract`; PyTorch's samples take seconds to load.
+        random_graphs: As in `BackendContract`.
 
     Raises:
         BackendError: A promise is broken; names the promise and the graph.
@@ -43,7 +55,9 @@ def check_backend(backend: Backend, graphs: Mapping[str, Graph] | None = None) -
         def graphs(self) -> Mapping[str, Graph]:
             return {**super().graphs(), **(graphs or {})}
 
-    Contract.backend = backend
+    Contract.backend, Contract.operators, Contract.random_graphs = backend, operators, random_graphs
+    Contract().the_device()
     for _, test in Contract.promises():
-        test()
+        with contextlib.suppress(unittest.SkipTest):
+            test()
     return len(Contract().trials())

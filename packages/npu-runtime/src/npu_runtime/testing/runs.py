@@ -13,8 +13,11 @@ from npu_ir import Graph, Value
 from npu_ir.errors import BackendError
 from npu_ir.ops.effects import is_view
 from npu_ir.plugins.backend import copy_memory
-from npu_runtime.testing.data import Content, has_same_bytes, invert_bytes, shared_pairs, storage_bytes
+from npu_ir.testing.data import Content
+from npu_runtime.testing.data import has_same_bytes, invert_bytes, shared_pairs, storage_bytes
 from npu_runtime.testing.trials import QuickRun, Trial, Trials, error_context
+
+__tracebackhide__ = True  # pytest shows the error, and frames of the plugin, not those of this module
 
 _THREADS = 4
 _RUNS_PER_THREAD = 3
@@ -58,7 +61,11 @@ class RunContract(Trials):
             before = storage_bytes(inputs)
             trial.run(inputs)
             if not has_same_bytes(before, storage_bytes(inputs)):
-                raise BackendError("run writes into its inputs, or around them", where=trial.name)
+                raise BackendError(
+                    "run writes into its inputs, or around them",
+                    where=trial.name,
+                    fix="write into memory from allocate() only",
+                )
 
     def test_a_later_call_does_not_write_into_results(self) -> None:
         for trial in self.trials():
@@ -66,7 +73,11 @@ class RunContract(Trials):
             before = storage_bytes(outputs)
             trial.run(trial.inputs(seed=1))
             if not has_same_bytes(before, storage_bytes(outputs)):
-                raise BackendError("a later call changed the results of the one before", where=trial.name)
+                raise BackendError(
+                    "a later call changed the results of the one before",
+                    where=trial.name,
+                    fix="allocate the results of each run",
+                )
 
     def test_what_is_written_into_results_has_no_influence(self) -> None:
         for trial in self.trials():
@@ -83,20 +94,29 @@ class RunContract(Trials):
                 raise BackendError(
                     f"output {index} shares memory with {kind} {other}, and an op between is not a view",
                     where=trial.name,
+                    fix="return a copy",
                 )
 
     def test_the_same_inputs_give_the_same_bits(self) -> None:
         for trial in self.trials():
             first = _dense(trial.run(trial.inputs()))
             if not all(has_same_bytes(first, _dense(trial.run(trial.inputs()))) for _ in range(2)):
-                raise BackendError("the same inputs give other bits in another run", where=trial.name)
+                raise BackendError(
+                    "the same inputs give other bits in another run",
+                    where=trial.name,
+                    fix="keep no state between runs, and add in a fixed order",
+                )
 
     def test_programs_of_one_graph_compute_the_same(self) -> None:
         for trial in self.trials():
             further = trial.prepare()
             inputs = trial.inputs()
             if not has_same_bytes(_dense(trial.run(inputs)), _dense(trial.run(inputs, further))):
-                raise BackendError("two programs of one graph give different bits", where=trial.name)
+                raise BackendError(
+                    "two programs of one graph give different bits",
+                    where=trial.name,
+                    fix="choose kernels by the graph and the device only",
+                )
 
     def test_programs_have_nothing_in_common(self) -> None:
         trials = self.trials()

@@ -16,6 +16,8 @@ from npu_runtime.testing.data import shared_pairs, type_problem
 from npu_runtime.testing.trials import Trials, error_context
 from npu_runtime.testing.zoo import odd_graphs
 
+__tracebackhide__ = True  # pytest shows the error, and frames of the plugin, not those of this module
+
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
@@ -112,7 +114,11 @@ class SupportContract(Trials):
             with error_context("lower", name):
                 problem = lowering_problem(graph, self.backend.lower(graph))
             if problem is not None:
-                raise BackendError(problem, where=f"{name}\n{str(graph).rstrip()}")
+                raise BackendError(
+                    problem,
+                    where=f"{name}\n{str(graph).rstrip()}",
+                    fix="correct what lower(graph) returns",
+                )
 
     def test_allocate_returns_memory_of_the_type(self) -> None:
         device = self.the_device()
@@ -122,9 +128,17 @@ class SupportContract(Trials):
                 pair = [self.backend.allocate(type, device) for _ in range(2)]
                 problem = type_problem(pair[0], type, device)
                 if problem is not None:
-                    raise BackendError(f"allocate({type}): what it returns {problem}", where=name)
+                    raise BackendError(
+                        f"allocate({type}): what it returns {problem}",
+                        where=name,
+                        fix="allocate the shape, dtype and strides of the type",
+                    )
                 if shared_pairs(pair[:1], pair[1:]):
-                    raise BackendError(f"allocate({type}) returns the same memory twice", where=name)
+                    raise BackendError(
+                        f"allocate({type}) returns the same memory twice",
+                        where=name,
+                        fix="return memory that nothing else has",
+                    )
 
     def _all_nodes(self) -> Iterator[tuple[OpNode, str]]:
         for graph in (*self.graphs().values(), *odd_graphs()):

@@ -11,18 +11,44 @@ from typing import Any, ClassVar, TypeAlias
 
 import torch
 
-from npu_ir import Graph, Interpreter, OpNode, TensorType
+from npu_ir import Graph, Interpreter, OpNode, TensorType, Value
 from npu_ir.errors import BackendError
 from npu_ir.graph.partition import PartitionGraph
 from npu_ir.ops.effects import is_pure
 from npu_ir.plugins.backend import Backend, BackendOp
 from npu_runtime.backends.partition import extract_partition
+from npu_runtime.backends.registry import find_backend
 from npu_runtime.testing.data import make_inputs, output_problem
 from npu_runtime.testing.zoo import zoo
+
+__tracebackhide__ = True  # pytest shows the error, and frames of the plugin, not those of this module
 
 _CPU = torch.device("cpu")
 # Returns None for inputs that it does not take.
 QuickRun: TypeAlias = "Callable[[list[Any]], Sequence[Any] | None]"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Consecutive nodes of a graph that a backend supports, as a graph of their own.
+
+    Attributes:
+        name: The name of the whole graph, and of the first node if these are not all.
+        graph: The nodes, as the executor passes them to a backend.
+        outer_values: The values of the whole graph by those of this one.
+    """
+
+    name: str
+    graph: PartitionGraph
+    outer_values: Mapping[Value, Value]
+
+    @property
+    def ops(self) -> str:
+        return ", ".join(dict.fromkeys(node.op_type for node in self.graph.nodes))
+
+    def outer(self, value: Value) -> Value:
+        """Return the value of the whole graph."""
+        return self.outer_values[value]
 
 
 @dataclass(frozen=True)
@@ -73,14 +99,18 @@ class Trial:
             self.graph, outputs, self.compute_expected(inputs), self.device, self.tolerance
         )
         if problem is not None:
-            raise BackendError(f"{when}: {problem}", where=f"{self.name}\n{str(self.graph).rstrip()}")
+            raise BackendError(
+                f"{when}: {problem}",
+                where=f"{self.name}\n{str(self.graph).rstrip()}",
+                fix="correct the kernel, or have supports() refuse the node with a reason",
+            )
 
 
 class Trials:
     """The backend under test, and the graphs to test it on.
 
     Attributes:
-        backend: The backend under test.
+        backend: The backend under test, or its name; names are looked up among the installed plugins.
         device: The device to test on; the first one of the backend if not given.
         rtol: The relative tolerance to results of the interpreter; that of the dtype if not given.
         atol: The absolute tolerance.
@@ -91,6 +121,13 @@ class Trials:
     rtol: ClassVar[float | None] = None
     atol: ClassVar[float | None] = None
     _trials: ClassVar[list[Trial] | None] = None
+
+    def __init_subclass__(cls) -> None:
+        """Look up a backend that is given by name."""
+        super().__init_subclass__()
+        named: Any = vars(cls).get("backend")
+        if isinstance(named, str):
+            cls.backend = find_backend(named)
 
     def graphs(self) -> Mapping[str, Graph]:
         """Return the graphs to test on, by name; to add some: ``{**super().graphs(), "mine": graph}``."""
@@ -117,21 +154,33 @@ class Trials:
         return kind._trials
 
     def _prepare_trials(self, device: torch.device) -> Iterator[Trial]:
-        for name, graph in self.parts():
-            with error_context("lower", name):
-                ops = self.backend.lower(graph)
-            with error_context("prepare", name):
-                program = self.backend.prepare(graph, ops, device)
-            yield Trial(self.backend, name, graph, ops, program, device, (self.rtol, self.atol))
+        for name, graph in self.graphs().items():
+            for part in self.parts_of(name, graph):
+                yield self.prepare_trial(part, device)
+
+    def prepare_trial(self, part: Part, device: torch.device) -> Trial:
+        """Return a part of a graph, lowered and prepared."""
+        with error_context("lower", part.name):
+            ops = self.backend.lower(part.graph)
+        with error_context("prepare", part.name):
+            program = self.backend.prepare(part.graph, ops, device)
+        return Trial(self.backend, part.name, part.graph, ops, program, device, (self.rtol, self.atol))
 
     def parts(self) -> Iterator[tuple[str, PartitionGraph]]:
         """Yield the supported parts of the graphs: partitions of consecutive nodes, without weights."""
         for name, graph in self.graphs().items():
-            for is_supported, consecutive in itertools.groupby(graph.body, self._is_supported):
-                nodes = list(consecutive)
-                part = extract_partition(nodes, name)[0] if is_supported else None
-                if part is not None and part.outputs:
-                    yield (name if len(nodes) == len(graph.body) else f"{name}: {nodes[0].name}"), part
+            yield from ((part.name, part.graph) for part in self.parts_of(name, graph))
+
+    def parts_of(self, name: str, graph: Graph) -> Iterator[Part]:
+        """Yield the supported parts of one graph."""
+        for is_supported, consecutive in itertools.groupby(graph.body, self._is_supported):
+            nodes = list(consecutive)
+            if not is_supported:
+                continue
+            partition, values = extract_partition(nodes, name)
+            if partition.outputs:
+                where = name if len(nodes) == len(graph.body) else f"{name}: {nodes[0].name}"
+                yield Part(where, partition, {inner: outer for outer, inner in values.items()})
 
     def _is_supported(self, node: OpNode) -> bool:
         return _can_be_tested(node) and self.backend.supports(node) is None
@@ -150,4 +199,8 @@ def error_context(what: str, where: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise BackendError(f"{what} failed: {type(error).__name__}: {error}", where=where) from error
+        raise BackendError(
+            f"{what} failed: {type(error).__name__}: {error}",
+            where=where,
+            fix=f"correct {what}, or have supports() refuse the node with a reason",
+        ) from error

@@ -35,9 +35,13 @@ def add_to(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print every check, and return the exit code: 1 if something is broken."""
     options.progress.stage("trying what is installed")
-    checks = all_checks()
+    return report(all_checks(), as_json=options.json)
+
+
+def report(checks: list[Check], *, as_json: bool) -> int:
+    """Print checks, and return the exit code: 1 if something is broken."""
     broken = [check for check in checks if check.state is State.BROKEN]
-    if options.json:
+    if as_json:
         plain = [dataclasses.asdict(check) for check in checks]
         print(json.dumps({"ok": not broken, "checks": plain}, indent=2))
     else:

@@ -7,7 +7,9 @@ import dataclasses
 import json
 from typing import Any
 
+from npu_ir.cli.commands.doctor import report
 from npu_ir.cli.console import join_lines, print_table
+from npu_ir.cli.plugin_doctor import plugin_checks
 from npu_ir.plugins import plugin_manager
 
 _EPILOG = f"""\
@@ -15,8 +17,13 @@ A plugin is an entry point of the group "{plugin_manager.GROUP}", or of a group 
 npu-cuda loads libraries of kernels
 from "npu_cuda.kernels". {plugin_manager.DISABLE_VARIABLE}=NAME,NAME leaves plugins out.
 
+With --doctor, each plugin is checked: that it loads, that its hooks are those that are specified, that all it
+offers can be used, and that the installed versions are those that it needs. What is broken makes the exit
+code 1.
+
 example:
   npu plugins
+  npu plugins --doctor
   npu plugins --json | jq '.[] | select(.refused)'
 """
 
@@ -29,17 +36,25 @@ def add_to(commands: Any) -> None:
         epilog=_EPILOG,
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--doctor", action="store_true", help="check each plugin, and say how to mend it")
     parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> int | None:
+    if options.doctor:
+        return report(plugin_checks(), as_json=options.json)
+    _list_plugins(options)
+    return None
+
+
+def _list_plugins(options: argparse.Namespace) -> None:
     reports = plugin_manager.all_reports()
     if options.json:
-        print(json.dumps([dataclasses.asdict(report) for report in reports], indent=2))
+        print(json.dumps([dataclasses.asdict(item) for item in reports], indent=2))
     elif reports:
         print_table(
             ("plugin", "from", "state"),
-            [(report.name, report.distribution, _state_text(report)) for report in reports],
+            [(item.name, item.distribution, _state_text(item)) for item in reports],
         )
     else:
         print(
@@ -47,10 +62,12 @@ def run(options: argparse.Namespace) -> None:
         )
 
 
-def _state_text(report: plugin_manager.PluginReport) -> str:
-    if report.refused is not None:
-        return f"refused: {join_lines(report.refused)}"
-    offers = [f"{kind}: {', '.join(names)}" for kind, names in report.offers.items()]
-    if report.commands_refused is not None:
-        offers.append(f"commands refused: {join_lines(report.commands_refused)}")
+def _state_text(item: plugin_manager.PluginReport) -> str:
+    if item.refused is not None:
+        return f"refused: {join_lines(item.refused)}"
+    offers = [f"{kind}: {', '.join(names)}" for kind, names in item.offers.items()]
+    if item.commands_refused is not None:
+        offers.append(f"commands refused: {join_lines(item.commands_refused)}")
+    if not offers and hasattr(plugin_manager.get_plugins().manager.get_plugin(item.name), "npu_register_ops"):
+        return "registers ops with PyTorch"  # which does not say by whom they are
     return "; ".join(offers) or "offers nothing"

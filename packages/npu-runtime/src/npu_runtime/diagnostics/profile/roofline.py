@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from html import escape
 
 from npu_ir.cli.quantities import time_text
-from npu_ir.viz.diagram import FONTS, MUTED, TEXT
-from npu_ir.viz.svg_text import DETAIL_SIZE, TITLE_SIZE, halo, text_element
 from npu_runtime.diagnostics.profile.machine_limits import MachineLimits
 from npu_runtime.diagnostics.profile.report import Profile, StepTime
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _GAP, _BOTTOM = 460.0, 340.0, 64.0, 76.0, 84.0, 58.0
-_GRID, _ROOF, _PAPER = "#e3e6eb", "#b4232a", "#ffffff"
+_FONTS, _TITLE_SIZE, _DETAIL_SIZE = "Helvetica, Arial, DejaVu Sans, sans-serif", 14, 12
+_TEXT, _MUTED, _GRID, _ROOF, _PAPER = "#1b1f24", "#4b5563", "#e3e6eb", "#b4232a", "#ffffff"
+# Of a text that stands out from the lines behind it.
+_HALO = f'stroke="{_PAPER}" stroke-width="3" stroke-linejoin="round" paint-order="stroke"'
 _COLOURS = ("#2563c9", "#c2620a", "#187a4b", "#7d3cb5")  # of backends
 _LABELS = 5  # instructions that are named, those that take longest
 
@@ -61,10 +62,10 @@ def to_roofline(profile: Profile, limits: MachineLimits) -> str:
     colours = {name: _COLOURS[at % len(_COLOURS)] for at, name in enumerate(_backends(profile))}
     size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="{escape(FONTS)}" fill="{TEXT}">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="{escape(_FONTS)}" fill="{_TEXT}">',
         f'<rect width="{width:.0f}" height="{height:.0f}" fill="{_PAPER}"/>',
-        text_element(title, _LEFT, 26, TITLE_SIZE, 'font-weight="600"'),
-        text_element(f"this machine: {limits}", _LEFT, 46, DETAIL_SIZE, f'fill="{MUTED}"'),
+        _text(title, _LEFT, 26, _TITLE_SIZE, 'font-weight="600"'),
+        _text(f"this machine: {limits}", _LEFT, 46, _DETAIL_SIZE, f'fill="{_MUTED}"'),
         *_legend(colours, _LEFT + _WIDTH + _GAP),
         *_compute_panel(profile, limits, colours),
         *_memory_panel(profile, limits, colours, _LEFT + _WIDTH + _GAP),
@@ -80,7 +81,7 @@ def _backends(profile: Profile) -> list[str]:
 def _legend(colours: dict[str, str], x: float) -> Iterator[str]:
     for name, colour in colours.items():
         yield f'<circle cx="{x + 5:.1f}" cy="42" r="5" fill="{colour}"/>'
-        yield text_element(name, x + 16, 46, DETAIL_SIZE)
+        yield _text(name, x + 16, 46, _DETAIL_SIZE)
         x += 40 + 8 * len(name)
 
 
@@ -119,17 +120,23 @@ def _frame(x: _Axis, y: _Axis, below: str, above: str) -> Iterator[str]:
     left, right, top, bottom = x.start, x.start + x.length, y.start + y.length, y.start
     for tick in x.ticks:
         yield _line(x.at(tick), top, x.at(tick), bottom, _GRID)
-        yield text_element(f"{tick:g}", x.at(tick), bottom + 18, DETAIL_SIZE, 'text-anchor="middle"')
+        yield _text(f"{tick:g}", x.at(tick), bottom + 18, _DETAIL_SIZE, 'text-anchor="middle"')
     for tick in y.ticks:
         yield _line(left, y.at(tick), right, y.at(tick), _GRID)
-        yield text_element(f"{tick:g}", left - 8, y.at(tick) + 4, DETAIL_SIZE, 'text-anchor="end"')
-    muted = f'fill="{MUTED}"'
-    yield text_element(below, (left + right) / 2, bottom + 40, DETAIL_SIZE, f'text-anchor="middle" {muted}')
-    yield text_element(above, left, top - 8, DETAIL_SIZE, muted)
+        yield _text(f"{tick:g}", left - 8, y.at(tick) + 4, _DETAIL_SIZE, 'text-anchor="end"')
+    muted = f'fill="{_MUTED}"'
+    yield _text(below, (left + right) / 2, bottom + 40, _DETAIL_SIZE, f'text-anchor="middle" {muted}')
+    yield _text(above, left, top - 8, _DETAIL_SIZE, muted)
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, colour: str) -> str:
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}"/>'
+
+
+def _text(text: str, x: float, y: float, size: float, attributes: str = "") -> str:
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size:g}" {attributes}>{escape(text, quote=False)}</text>'
+    )
 
 
 def _roof(points: Sequence[tuple[float, float]]) -> str:
@@ -155,7 +162,7 @@ def _names(labelled: Sequence[tuple[StepTime, tuple[float, float]]]) -> Iterator
     """Yield the names of instructions beside their dots, but for those that would cover another one."""
     placed: list[tuple[float, float]] = []
     for step, (x, y) in labelled:
-        if any(abs(x - other) < 150 and abs(y - above) < DETAIL_SIZE + 2 for other, above in placed):
+        if any(abs(x - other) < 150 and abs(y - above) < _DETAIL_SIZE + 2 for other, above in placed):
             continue
         placed.append((x, y))
-        yield text_element(step.name, x - 8, y - 8, DETAIL_SIZE, f'text-anchor="end" {halo(_PAPER)}')
+        yield _text(step.name, x - 8, y - 8, _DETAIL_SIZE, f'text-anchor="end" {_HALO}')

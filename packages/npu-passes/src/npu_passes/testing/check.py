@@ -1,12 +1,4 @@
-"""Conformance test of passes, for the test suite of any plugin.
-
-```python
-from npu_passes.testing import check_pass
-
-def test_the_pass_keeps_its_promises():
-    assert check_pass(MyPass(), [graph, another]) == 2
-```
-"""
+"""Check of everything that a pass promises, on given graphs."""
 
 from __future__ import annotations
 
@@ -30,6 +22,8 @@ from npu_passes.manager.checked_mode import (
 )
 from npu_passes.manager.manager import PassManager
 from npu_passes.manager.rounds import edit_counts, require_graph, run_once
+
+__tracebackhide__ = True  # pytest shows the error, and frames of the plugin, not those of this module
 
 
 def check_pass(
@@ -64,11 +58,12 @@ def check_pass(
     data = data or Checked()
     if weights is not None:
         data = replace(data, weights=weights)
-    _check_text_form(item)
+    check_text_form(item)
     return sum([_Check(item, graph, data).run() for graph in graphs])
 
 
-def _check_text_form(item: Pass) -> None:
+def check_text_form(item: Pass) -> None:
+    """Require that a pass with its options equals what its text form says."""
     text = str(item)
     again = parse_passes(text, known={item.name: type(item)})
     if again != [item]:
@@ -154,7 +149,7 @@ class _Check:
         if problem is not None:
             raise self._error(
                 f"changed what the graph computes: {problem}",
-                f"its numerics are {self._item.numerics}: npu_passes.within(rtol) states others",
+                f"correct the rewrite; results are {self._item.numerics}, or what npu_passes.within allows",
             )
         problem = find_wrong_origin(self._before, after, self._item.numerics)
         if problem is not None:
