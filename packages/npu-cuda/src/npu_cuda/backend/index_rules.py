@@ -282,10 +282,20 @@ def _pads(node: OpNode, name: str) -> dict[int, int]:
 
 
 def _lower_constant_pad(node: OpNode, pack: Pack) -> list[BackendOp] | str:
-    made = _single(node, pack, "value", node.attrs.get("value", 0))
+    value = node.attrs.get("value")
+    made = _single(node, pack, "value", 0 if value is None else value)
     if isinstance(made, str):
         return made
     return _mapped(node, pack, _FILL, _pads(node, "pad"), filled_by=made)
+
+
+def _lower_pad(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    mode = node.attrs.get("mode", "constant")
+    if mode == "constant":
+        return _lower_constant_pad(node, pack)
+    if mode not in _PAD_MODES:
+        return f"AxisMap does not pad by {mode!r}"
+    return _mapped(node, pack, _PAD_MODES[str(mode)], _pads(node, "pad"))
 
 
 def _lower_padding(node: OpNode, pack: Pack, mode: int) -> list[BackendOp] | str:
@@ -340,6 +350,7 @@ _FILLED: Mapping[str, Rule] = {
     for prefix in ("", "new_")
     for name, value in (("full", None), ("zeros", 0), ("ones", 1))
 }
+_PAD_MODES = {"reflect": _REFLECT, "replicate": _CLAMP}
 _PADDED: Mapping[str, Rule] = {
     f"{name}_pad{rank}d.default": functools.partial(_lower_padding, mode=mode)
     for name, mode in (("reflection", _REFLECT), ("replication", _CLAMP))
@@ -362,6 +373,7 @@ _SINGLE: Mapping[str, Rule] = {
     "slice_scatter.default": _lower_slice_scatter,
     "select_scatter.default": _lower_select_scatter,
     "constant_pad_nd.default": _lower_constant_pad,
+    "pad.default": _lower_pad,
     "flip.default": _lower_flip,
     "roll.default": _lower_roll,
     "repeat.default": _lower_repeat,

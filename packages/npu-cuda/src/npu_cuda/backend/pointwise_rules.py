@@ -226,6 +226,8 @@ def _pairs() -> Iterator[tuple[str, tuple[ElementwiseRule, ...]]]:
 _SINGLE: Mapping[str, ElementwiseRule] = {
     **{f"{name}.default": ElementwiseRule(kind) for name, kind in {**_OF_ONE, **_OF_SEVERAL}.items()},
     "floor_divide.Scalar": ElementwiseRule("FloorDivideIntegersScalar", _OTHER, condition=_divides),
+    "max.other": ElementwiseRule("Maximum"),
+    "min.other": ElementwiseRule("Minimum"),
     "pow.Tensor_Tensor": ElementwiseRule("Pow"),
     "pow.Tensor_Scalar": ElementwiseRule("PowScalar", {"other": "exponent"}, condition=_is_power),
     "pow.Scalar": ElementwiseRule("ScalarPow", {"other": "self"}),
