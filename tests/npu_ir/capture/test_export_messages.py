@@ -140,7 +140,11 @@ def test_sizes_that_pytorch_suggests_are_the_fix() -> None:
 
 def test_a_long_list_of_violations_is_cut() -> None:
     folding = Function(
-        lambda x, y, z: (x + y, x.view(-1, 4)[: x.shape[0] // 2].reshape(2, -1), z[: z.shape[0] // 3].view(2, -1))
+        lambda x, y, z: (
+            x + y,
+            x.view(-1, 4)[: x.shape[0] // 2].reshape(2, -1),
+            z[: z.shape[0] // 3].view(2, -1),
+        )
     )
     sizes = {"args": ({0: Dim("a")}, {0: Dim("b")}, {0: Dim("c")})}
 
