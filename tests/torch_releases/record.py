@@ -68,7 +68,9 @@ def run_of(reports: Iterable[Path], tier: str) -> Run:
         elif skip.get("type") == "pytest.xfail":
             known[test] = skip.get("message", "")
         else:
-            skipped[_first_line(skip.get("message", ""))] += 1
+            # Of a whole module, the reason stands in the text only.
+            module = re.search(r"Skipped: (.*)'\)", skip.text or "")
+            skipped[module[1] if module else _first_line(skip.get("message", ""))] += 1
     return Run(
         torch=torch.__version__.partition("+")[0],
         python=".".join(platform.python_version_tuple()[:2]),
