@@ -120,11 +120,12 @@ def quick(made: PreparedProgram) -> Any:
 def test_quick_runs_use_one_program_and_return_tensors_like_any_other() -> None:
     _, made = prepared()
     call, x, y = quick(made), torch.randn(33), torch.randn(33)
-    before = torch._C._storage_Use_Count(x.untyped_storage()._cdata)
+    given = x.untyped_storage()
+    before = torch._C._storage_Use_Count(given._cdata)
 
     results = [call([x, y]) for _ in range(3)]
 
-    assert torch._C._storage_Use_Count(x.untyped_storage()._cdata) == before
+    assert torch._C._storage_Use_Count(given._cdata) == before
     assert idle(made) == 1
     assert len({result.data_ptr() for (result,) in results}) == 3
     for (result,) in results:
