@@ -74,7 +74,7 @@ KNOWN_FAILURES: tuple[KnownFailure, ...] = (
         },
     ),
     KnownFailure(
-        "2.9 2.10",
+        "2.9 2.10 2.11",
         "torch.export loses sizes that depend on data in a branch",
         {"npu_ir/graph/test_regions.py": ("test_sizes_learned_in_a_region_are_forgotten_after_it",)},
     ),
@@ -84,7 +84,7 @@ KNOWN_FAILURES: tuple[KnownFailure, ...] = (
         {"npu_ir/capture/test_empty_weights.py": ("test_a_wrapped_input_is_refused",)},
     ),
     KnownFailure(
-        "2.9 2.10",
+        "2.9 2.10 2.11",
         "torch.export fails by an assertion of its own, or refuses with another text, before it is our turn",
         {
             "npu_ir/capture/test_empty_weights.py": ("test_a_wrapped_parameter_as_a_whole_is_refused",),
@@ -117,12 +117,12 @@ KNOWN_FAILURES: tuple[KnownFailure, ...] = (
         {"npu_ir/capture/test_random_programs.py": ("test_every_step_is_captured_with_rows_left_open",)},
     ),
     KnownFailure(
-        "2.9 2.10",
+        "2.9 2.10 2.11",
         "a checkpoint leaves calls of its bookkeeping in the exported program",
         {"npu_ir/capture/test_refusals.py": ("test_special_calls_are_dropped_or_what_is_in_them",)},
     ),
     KnownFailure(
-        "2.9 2.10",
+        "2.9 2.10 2.11",
         "`torch.sym_sum` takes one sequence only, not any number of arguments",
         {"npu_ir/ops/test_scalars.py": ("test_a_program_on_numbers_computes",)},
     ),

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from tests.support.known_failures import KNOWN_FAILURES
 from tests.support.places import ROOT
 from tests.support.private_torch import private_torch_names
 from tests.support.sources import source_trees
@@ -110,22 +111,21 @@ def format_page(record: Record) -> str:
 
 
 def _table(runs: Sequence[Run]) -> Iterator[str]:
-    """Yield a row for each release and Python, with a cell for each tier."""
+    """Yield a row for each release and Python, with a cell for each tier that ran on any."""
     by_key = {run.order(): run for run in runs}
-    rows = sorted({(run.torch, run.python) for run in runs}, key=lambda row: tuple(map(_numbers, row)))
-    yield f"| PyTorch | Python | {' | '.join(TIERS)} |"
-    yield f"|---|---|{'---|' * len(TIERS)}"
-    for release, python in rows:
-        cells = []
-        for index in range(len(TIERS)):
-            run = by_key.get((_numbers(release), _numbers(python), index))
-            cells.append("" if run is None else _cell(run))
-        yield f"| {release} | {python} | {' | '.join(cells)} |"
+    tiers = sorted({run.order()[2] for run in runs})
+    names = [list(TIERS)[tier] for tier in tiers]
+    rows = sorted({run.order()[:2]: run for run in runs}.items())
+    yield f"| PyTorch | Python | {' | '.join(names)} |"
+    yield f"|---|---|{'---|' * len(tiers)}"
+    for key, first in rows:
+        cells = (_cell(by_key[(*key, tier)]) if (*key, tier) in by_key else "" for tier in tiers)
+        yield f"| {first.torch} | {first.python} | {' | '.join(cells)} |"
     yield ""
     if runs:
         systems = ", ".join(sorted({run.platform for run in runs}))
         days = [min(run.date for run in runs), max(run.date for run in runs)]
-        yield f"On {systems}, {' to '.join(dict.fromkeys(days))}, with PyTorch's wheels of PyPI."
+        yield f"On {systems}, {' to '.join(dict.fromkeys(days))}. Tests that were fixed ran again, alone."
 
 
 def _cell(run: Run) -> str:
@@ -138,19 +138,12 @@ def _cell(run: Run) -> str:
 
 
 def _failures(runs: Sequence[Run]) -> Iterator[str]:
-    """Yield the known failures by cause, and what else failed."""
-    causes: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for run in runs:
-        for test, cause in run.known.items():
-            causes[cause][test].add(run.torch)
+    """Yield what is marked, with its cause, and what else failed."""
     yield "\n## Known failures\n"
     yield "PyTorch itself does otherwise on these releases. Tests are marked by release, with the cause:\n"
-    for cause, tests in sorted(causes.items()):
-        releases = sorted({release for found in tests.values() for release in found}, key=_numbers)
-        yield f"- {', '.join(releases)}: {cause}."
-        yield from (f"  - `{test}`" for test in sorted(tests))
-    if not causes:
-        yield "None."
+    for row in KNOWN_FAILURES:
+        yield f"- {', '.join(row.releases.split())}: {row.cause}."
+        yield from (f"  - `{test}`" for test in row.patterns())
     for run in runs:
         for test, message in run.failed.items():
             yield f"- **failed** on {run.torch}, Python {run.python}: `{test}`: {message.replace('|', ' ')}"
