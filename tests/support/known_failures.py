@@ -74,7 +74,7 @@ KNOWN_FAILURES: tuple[KnownFailure, ...] = (
         },
     ),
     KnownFailure(
-        "2.9 2.10 2.11",
+        "2.9 2.10 2.11 2.12",
         "torch.export loses sizes that depend on data in a branch",
         {"npu_ir/graph/test_regions.py": ("test_sizes_learned_in_a_region_are_forgotten_after_it",)},
     ),
@@ -84,7 +84,7 @@ KNOWN_FAILURES: tuple[KnownFailure, ...] = (
         {"npu_ir/capture/test_empty_weights.py": ("test_a_wrapped_input_is_refused",)},
     ),
     KnownFailure(
-        "2.9 2.10 2.11",
+        "2.9 2.10 2.11 2.12",
         "torch.export fails by an assertion of its own, or refuses with another text, before it is our turn",
         {
             "npu_ir/capture/test_empty_weights.py": ("test_a_wrapped_parameter_as_a_whole_is_refused",),
