@@ -243,7 +243,7 @@ def torch_versions(session: nox.Session, torch: str) -> None:
         session.install("--no-compile", "--no-cache-dir", "-c", str(constraints), *packages)
         two = ("-n", "2", "--dist", "worksteal")
         options = (f"--junitxml={report}", *two, *RELEASE_TIERS[tier])
-        # Also where tests fail: the record says which.
+        # Also where tests fail: the record says which, and fails the session.
         session.run("pytest", *options, env={"OMP_NUM_THREADS": "1"}, success_codes=[0, 1])
         session.run("python", "-m", "tests.torch_releases.record", "--tier", tier, str(report))
     finally:

@@ -99,16 +99,17 @@ def main() -> int:
     parser.add_argument("reports", nargs="*", type=Path, help="junit reports of a run; none: write the page")
     parser.add_argument("--tier", default="tests", help="which tests ran (default: tests)")
     options = parser.parse_args()
-    record = read_record()
+    record, failures = read_record(), 0
     if options.reports:
         run = run_of(options.reports, options.tier)
         absent = [name for name in private_uses() if not has_torch_name(name)]
         record = with_run(record, run, {run.torch: absent})
         write_record(record)
+        failures = len(run.failed)
         print(f"{run.passed} passed, {len(run.failed)} failed, {len(run.known)} known failures")
     PAGE.write_text(format_page(record), encoding="utf-8")
     print(f"wrote {PAGE.relative_to(ROOT)}")
-    return 0
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":
