@@ -141,6 +141,7 @@ def _failures(runs: Sequence[Run]) -> Iterator[str]:
     """Yield what is marked, with its cause, and what else failed."""
     yield "\n## Known failures\n"
     yield "PyTorch itself does otherwise on these releases. Tests are marked by release, with the cause:\n"
+    yield "Where not all tests ran, only those that fail on another release were tried, so there may be more.\n"
     for row in KNOWN_FAILURES:
         yield f"- {', '.join(row.releases.split())}: {row.cause}."
         yield from (f"  - `{test}`" for test in row.patterns())
