@@ -140,8 +140,8 @@ def _cell(run: Run) -> str:
 def _failures(runs: Sequence[Run]) -> Iterator[str]:
     """Yield what is marked, with its cause, and what else failed."""
     yield "\n## Known failures\n"
-    yield "PyTorch itself does otherwise on these releases. Tests are marked by release, with the cause:\n"
-    yield "Where not all tests ran, only those that fail on another release were tried, so there may be more.\n"
+    yield "PyTorch itself does otherwise on these releases. Tests are marked by release, with the cause. On a"
+    yield "release without a run of all *tests*, at most those that fail on another one were tried:\n"
     for row in KNOWN_FAILURES:
         yield f"- {', '.join(row.releases.split())}: {row.cause}."
         yield from (f"  - `{test}`" for test in row.patterns())
