@@ -26,7 +26,24 @@ BUILD_CONSTRAINTS = dict.fromkeys(
     ["PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT"], str(Path(CONSTRAINTS).resolve())
 )
 BENCHMARKS = ["run", "passes", "runtime", "calls", "train", "decode"]
-TORCH_RELEASES = ["2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0"]
+TORCH_RELEASES = ["2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0"]
+PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
+WITHOUT_WHEELS = [("2.15.0", "3.10")]
+THREE = ["tests/npu_ir", "tests/npu_passes", "tests/npu_runtime"]
+# The folders that a release of PyTorch changes most.
+CORE = [
+    *("capture", "core", "graph", "interpreter", "ops", "serial", "text", "verify"),
+    *("decomposition", "manager", "ops"),
+    *("codegen", "executor", "interop", "lowering", "probing", "training/tracing"),
+]
+# The arguments of pytest on each release, by tier.
+RELEASE_TIERS = {
+    "tests": THREE,
+    "core": sorted(
+        {f"{package}/{folder}" for package in THREE for folder in CORE if Path(package, folder).is_dir()}
+    ),
+    "smoke": ["-m", "smoke", *THREE, "tests/npu_cuda"],
+}
 
 # What each job needs besides the packages; versions are in constraints.txt.
 MODELS = ["scikit-learn", "transformers"]
@@ -212,15 +229,33 @@ def dev(session: nox.Session) -> None:
     session.log(f"Ready: source {folder / 'activate'}, then pytest, ruff, mypy or nox.")
 
 
-@nox.session
+@nox.session(python=PYTHONS, reuse_venv=False)
 @nox.parametrize("torch", TORCH_RELEASES)
 def torch_versions(session: nox.Session, torch: str) -> None:
-    """Run the tests on another PyTorch release; it downloads large wheels, CUDA ones included."""
+    """Run the tests on a release of PyTorch, into the page of these; -- smoke runs a few, -- core some.
+
+    Wheels are those of the package index, with CUDA: several GB, deleted afterwards. -k 'python and torch'
+    picks: nox -s torch_versions -k "3.12 and 2.15.0".
+    """
+    tier = session.posargs[0] if session.posargs else "tests"
+    if tier not in RELEASE_TIERS:
+        session.error(f"there are the tiers {', '.join(RELEASE_TIERS)}, not {tier}")
+    if (torch, session.python) in WITHOUT_WHEELS:
+        session.skip(f"PyTorch {torch} has no wheels for Python {session.python}")
     pins = [line for line in Path(CONSTRAINTS).read_text().splitlines() if not line.startswith("torch==")]
     constraints = Path(session.create_tmp(), "constraints.txt")
     constraints.write_text("\n".join([*pins, f"torch=={torch}", ""]))
-    session.install("-c", str(constraints), *PACKAGES, NATIVE, *TESTS)
-    session.run("pytest", "-n", "2", *session.posargs, env={"OMP_NUM_THREADS": "1"})
+    report = Path(session.create_tmp(), "report.xml")
+    packages = [*PACKAGES, built(session), *TESTS]
+    try:
+        session.install("--no-compile", "--no-cache-dir", "-c", str(constraints), *packages)
+        two = ("-n", "2", "--dist", "worksteal")
+        options = (f"--junitxml={report}", *two, *RELEASE_TIERS[tier])
+        # Also where tests fail: the record says which, and fails the session.
+        session.run("pytest", *options, env={"OMP_NUM_THREADS": "1"}, success_codes=[0, 1])
+        session.run("python", "-m", "tests.torch_releases.record", "--tier", tier, str(report))
+    finally:
+        shutil.rmtree(session.virtualenv.location)
 
 
 def built(session: nox.Session) -> str:

@@ -8,6 +8,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck
 
+from tests.support.known_failures import known_failure
+
 SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 WITHOUT_GPU = pytest.StashKey[int]()
@@ -38,6 +40,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("smoke") and item.get_closest_marker("exhaustive"):
             raise pytest.UsageError(f"{item.nodeid} is of the smoke tier, and left to the exhaustive one")
+        if row := known_failure(item.nodeid, torch.__version__):
+            item.add_marker(pytest.mark.xfail(reason=row.cause, strict=True))
     without = {item for item in items if item.get_closest_marker("gpu")}
     if without and not torch.cuda.is_available():
         config.hook.pytest_deselected(items=list(without))

@@ -10,6 +10,7 @@ import npu_ir
 import npu_passes
 import npu_runtime
 from tests.support.places import ROOT
+from tests.support.private_torch import private_torch_names
 from tests.support.sources import source_trees
 
 MAX_LINES = 60
@@ -97,31 +98,6 @@ def test_public_functions_name_their_options() -> None:
     assert open_ended == {"check_replay"}, "which hands a batch on, by the names of its inputs"
 
 
-def private_torch_names(tree: ast.AST) -> Iterator[str]:
-    """Yield every dotted torch name that has a private part, as often as it stands there."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if is_private_torch(alias.name))
-        elif isinstance(node, ast.ImportFrom):
-            names = (f"{node.module}.{alias.name}" for alias in node.names)
-            yield from (name for name in names if is_private_torch(name))
-        elif isinstance(node, ast.Attribute) and is_private_torch(name := dotted(node)):
-            yield name
-
-
-def dotted(node: ast.expr) -> str:
-    if isinstance(node, ast.Attribute):
-        return f"{dotted(node.value)}.{node.attr}"
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def is_private_torch(name: str) -> bool:
-    root, *parts = name.split(".")
-    if root != "torch" or parts[:1] == ["ops"]:  # the names of ops are their schemas', "_" or not
-        return False
-    return parts[:2] == ["fx", "experimental"] or any(re.match("_(?!_)", part) for part in parts)
-
-
 def test_only_the_torch_module_of_a_package_touches_private_torch_names() -> None:
     found = {
         path: sorted(set(names))
@@ -139,6 +115,7 @@ def test_private_torch_names_are_found() -> None:
         "from torch.utils import _pytree": ["torch.utils._pytree"],
         "x = torch._C.Graph": ["torch._C.Graph", "torch._C"],
         "import torch.fx.experimental": ["torch.fx.experimental"],
+        "from torch import _C as c\nc.Graph": ["torch._C", "torch._C.Graph"],
         "torch.__version__; torch.fx.Graph; torch.ops.aten._softmax; self._torch": [],
     }.items():
         assert list(private_torch_names(ast.parse(source))) == names, source

@@ -102,7 +102,8 @@ def test_a_branch_with_local_writes_needs_no_second_trace() -> None:
     functional = functionalize(program)
 
     assert functional.program is program
-    assert [str(found.op) for found in functional.replacements.values()] == ["aten.index_put.default"]
+    (found,) = functional.replacements.values()
+    assert str(found.op) in ("aten.index_put.default", "aten.masked_fill.Scalar")  # the latter in torch 2.15
 
 
 @torch.compiler.nested_compile_region

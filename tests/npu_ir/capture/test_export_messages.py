@@ -139,13 +139,19 @@ def test_sizes_that_pytorch_suggests_are_the_fix() -> None:
 
 
 def test_a_long_list_of_violations_is_cut() -> None:
-    folding = Function(lambda x, y: (x + y, x.view(-1, 4)[: x.shape[0] // 2].reshape(2, -1)))
-    sizes = {"args": ({0: Dim("a")}, {0: Dim("b")})}
+    folding = Function(
+        lambda x, y, z: (
+            x + y,
+            x.view(-1, 4)[: x.shape[0] // 2].reshape(2, -1),
+            z[: z.shape[0] // 3].view(2, -1),
+        )
+    )
+    sizes = {"args": ({0: Dim("a")}, {0: Dim("b")}, {0: Dim("c")})}
 
     with pytest.raises(
         ExportError, match=r"(\n  - .*){5}\n  \.\.\. and \d+ more\n  fix: .*; b = 4\*_a"
     ) as caught:
-        extract_ir(folding, (torch.ones(8), torch.ones(8)), dynamic_shapes=sizes)
+        extract_ir(folding, (torch.ones(8), torch.ones(8), torch.ones(12)), dynamic_shapes=sizes)
 
     assert "a = 4*_a" in suggested_sizes(str(caught.value.__cause__))
     assert suggested_sizes("Constraints violated (s)!\n  - something") == []

@@ -46,6 +46,21 @@ def test_what_is_installed_here_works(npu: Callable[..., str]) -> None:
     assert torch.__version__ in printed
 
 
+@each_row("version, text", [
+    ("2.9.1+cpu", "2.9.1+cpu"),
+    ("2.15.0", "2.15.0"),
+    ("2.99.0", "2.99.0; not one of the releases that were tested, 2.9 to 2.15"),
+])  # fmt: skip
+def test_a_release_of_pytorch_that_was_not_tested_is_named(
+    version: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "__version__", version)
+
+    check = found("environment", "PyTorch")
+
+    assert check == Check("environment", "PyTorch", State.OK, text)
+
+
 @pytest.mark.filterwarnings("ignore:plugin 'broken'")
 def test_json_holds_every_check(install: Install, npu: Callable[..., str]) -> None:
     install(broken=ValueError("no luck"))

@@ -109,11 +109,16 @@ def dim_names(program: Any) -> dict[str, str]:
         return {}
     names = shape_env.source_name_to_debug_name
     return {
-        str(symbol): str(names[source.name])
+        str(symbol): str(names[_name_of(source)])
         for symbol, sources in shape_env.var_to_sources.items()
         for source in sources
-        if names.get(source.name)
+        if names.get(_name_of(source))
     }
+
+
+def _name_of(source: Any) -> str:
+    name = source.name
+    return name if isinstance(name, str) else str(name())  # a method until torch 2.9
 
 
 def _shape_env_of(program: Any) -> Any:

@@ -53,7 +53,8 @@ def has_side_effects(op: Any) -> bool:
     from torch._higher_order_ops import effects
     from torch.fx.node import _side_effectful_functions
 
-    if op in _side_effectful_functions:
+    # Until torch 2.9 it has packets of those of the profiler, not their overloads.
+    if op in _side_effectful_functions or getattr(op, "overloadpacket", None) in _side_effectful_functions:
         return True
     if hasattr(effects, "_get_effect"):
         return effects._get_effect(op) is not None

@@ -193,6 +193,10 @@ _BRANCH = (
     "the model decides by the content of a tensor: "
     "compute both ways and choose by torch.where; leave out an assert"
 )
+_ON_META = (
+    "a tensor on meta that the model does not hold has no data: "
+    "make it an attribute or a buffer of the model, and the graph asks for it by name"
+)
 # By a substring of torch.export's message.
 _FIXES = {
     "Could not extract specialized integer": "the model needs a number that is the content of a tensor: "
@@ -200,8 +204,8 @@ _FIXES = {
     "data-dependent": _BRANCH,
     "in output, which is not a known type": "return tensors, numbers and containers of them; "
     "torch.export.register_dataclass makes a dataclass one (models of transformers: use_cache=False)",
-    "cpu and meta": "a tensor on meta that the model does not hold has no data: "
-    "make it an attribute or a buffer of the model, and the graph asks for it by name",
+    "cpu and meta": _ON_META,
+    "devices cpu, meta": _ON_META,  # torch 2.9
     "Unsupported input type": "pass tensors, numbers, strings, None and containers of them; "
     "torch.export.register_dataclass makes a dataclass one",
 }

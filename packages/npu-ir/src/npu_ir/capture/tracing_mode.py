@@ -30,9 +30,11 @@ class ForwardCallMode(TorchFunctionMode):
         kwargs = kwargs or {}
         if func == _READ_DATA:
             return args[0].detach()
-        # Dynamo traces this mode into the branches of control flow, where it must do nothing but the call.
-        draws = any(isinstance(argument, torch.Generator) for argument in (*args, *kwargs.values()))
-        if draws and not torch.compiler.is_dynamo_compiling():
+        # Dynamo traces this mode into the branches of control flow, where it must do nothing but the call:
+        # the check of the types there is an error (torch 2.15).
+        if torch.compiler.is_dynamo_compiling():
+            return func(*args, **kwargs)
+        if any(isinstance(argument, torch.Generator) for argument in (*args, *kwargs.values())):
             raise ConversionError(
                 f"{getattr(func, '__name__', func)} draws from a torch.Generator, "
                 "whose state is not part of a graph",

@@ -16,7 +16,7 @@ import torch
 
 from npu_ir.interpreter.runners import all_runners
 from npu_ir.plugins import plugin_manager
-from npu_ir.plugins.distributions import OWN, PURPOSES, installed_version
+from npu_ir.plugins.distributions import OWN, PURPOSES, TESTED_TORCH, installed_version
 from npu_ir.serial.parser import parse_ir
 
 _NET = "graph self_test {\n input %x: f32[3]\n %y: f32[3] = aten.relu.default(self=%x)\n return %y\n}"
@@ -83,7 +83,7 @@ def _environment_checks() -> Iterator[Check]:
     topic = "environment"
     system = f"{platform.system()} {platform.machine()}"
     yield Check(topic, "Python", State.OK, f"{platform.python_version()}, {system}")
-    yield Check(topic, "PyTorch", State.OK, str(torch.__version__))
+    yield Check(topic, "PyTorch", State.OK, _pytorch_text(str(torch.__version__)))
     if torch.version.cuda is None:
         yield Check(topic, "CUDA of PyTorch", State.ABSENT, "this PyTorch is built without CUDA")
     elif not torch.cuda.is_available():
@@ -91,6 +91,12 @@ def _environment_checks() -> Iterator[Check]:
     else:
         names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
         yield Check(topic, "CUDA of PyTorch", State.OK, f"{torch.version.cuda}: {', '.join(names)}")
+
+
+def _pytorch_text(version: str) -> str:
+    if ".".join(version.split(".")[:2]) in TESTED_TORCH:
+        return version
+    return f"{version}; not one of the releases that were tested, {TESTED_TORCH[0]} to {TESTED_TORCH[-1]}"
 
 
 def _package_checks() -> Iterator[Check]:

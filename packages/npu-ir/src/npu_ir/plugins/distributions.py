@@ -15,6 +15,8 @@ PURPOSES: Mapping[str, str] = {
     "shtab": "completions for shells",
 }
 OWN = tuple(name for name in PURPOSES if name.startswith("npu-"))
+# The minor releases of PyTorch that the tests were run with (docs/reference/torch-versions.md).
+TESTED_TORCH = ("2.9", "2.10", "2.11", "2.12", "2.13", "2.14", "2.15")
 # By distribution, the names that it provides.
 _PROVIDED_NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "npu-passes": {

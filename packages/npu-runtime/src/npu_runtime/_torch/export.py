@@ -74,9 +74,9 @@ class ExportContext:
             positive=True if low is not None and low > 0 else None,
             do_not_specialize_zero_one=True,
         )
-        self._env.source_name_to_debug_name[
-            source.name if isinstance(source.name, str) else source.name()
-        ] = name
+        # A method until torch 2.9.
+        source_name = source.name if isinstance(source.name, str) else source.name()
+        self._env.source_name_to_debug_name[source_name] = name
         self.ranges[symbol] = range
         return self._env.create_symintnode(symbol, hint=example, source=source)
 

@@ -71,6 +71,7 @@ class _LiftingInterpreter(Interpreter):
 _DTYPES_OF_NORMS: Mapping[OpOverload, Mapping[int, int]] = {
     torch.ops.aten.native_group_norm.default: {1: 1, 2: 1},
     torch.ops.aten.native_group_norm_backward.default: {0: 1, 1: 4, 2: 4},
+    torch.ops.aten.native_layer_norm_backward.default: {1: 5, 2: 6},  # until torch 2.9
 }
 # Likewise on the CPU. Elsewhere, statistics are float32, which FakeTensors know.
 _DTYPES_OF_NORMS_ON_CPU: Mapping[OpOverload, Mapping[int, int]] = {
