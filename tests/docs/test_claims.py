@@ -65,6 +65,9 @@ def test_the_landing_page_quotes_what_was_measured() -> None:
     models = (REFERENCE / "model-coverage.md").read_text(encoding="utf-8")
     outcomes = dict(re.findall(r"^\| (pass|FAIL) \| (\d+) \|", operators, re.MULTILINE))
     passed = re.findall(r"; (\d+) of the (\d+) that .* pass with fixed sizes, (\d+) with", models)
+    native = re.search(
+        r"models: ([\d.]+)% of [\d,]+ nodes and ([\d.]+)% of", text_of(REFERENCE / "native-coverage.md")
+    )
     mean = calls()["geometric mean"]
     ours, others = span_of_steps().split(", ")
 
@@ -72,6 +75,9 @@ def test_the_landing_page_quotes_what_was_measured() -> None:
     assert f"{int(outcomes['pass']):,} calls of PyTorch's operator database" in page
     assert all(len(set(counts)) == 1 for counts in passed)
     assert f"{sum(int(counts[0]) for counts in passed)} models of transformers" in page
+    assert native is not None
+    assert "FAILS" not in text_of(REFERENCE / "native-coverage.md")
+    assert f"{native[1]} % of their nodes and {native[2]} % of their operations" in page
     assert f"{mean[0]} of eager PyTorch's time for a call" in page
     assert f"ONNX Runtime takes {mean[3]}, torch.compile {mean[4]}" in page
     assert f"{ours} of eager PyTorch's time for a whole training step" in page
