@@ -51,6 +51,20 @@ def test_passes_run_first_unless_there_are_to_be_none(capsys: Capture) -> None:
         assert op in capsys.readouterr().out, passes
 
 
+def test_open_sizes_are_explained_for_the_sizes_that_are_given(capsys: Capture) -> None:
+    rows = ({0: torch.export.Dim("rows", min=2, max=9)},)
+    save_ir(extract_ir(Net(), (torch.randn(5, 3),), dynamic_shapes=rows), "open.json")
+
+    assert explain("open.json", "--backend", "picky") == 0
+    assert "which --size rows=N explains" in capsys.readouterr().out
+
+    assert explain("open.json", "--backend", "picky", "--size", "rows=5") == 0
+    assert "rows" not in capsys.readouterr().out
+
+    assert explain("open.json", "--backend", "picky", "--size", "rows=1") == 1
+    assert "symbol 'rows' cannot be 1" in capsys.readouterr().err
+
+
 def test_all_of_it_is_written_as_json(capsys: Capture) -> None:
     assert explain("bare.json", "--backend", "picky", "--json", "explained.json") == 0
 

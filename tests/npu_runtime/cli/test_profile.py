@@ -110,6 +110,9 @@ def test_profile_draws_a_roofline_and_states_its_limits(capsys: Capture) -> None
     assert "GFLOP/s of a product, " in printed
     assert Path("net.svg").read_text().startswith("<svg ")
 
+    assert main(["profile", "net.json", "--roofline", "net.png"]) == 2
+    assert "--roofline net.png: a roofline is an SVG" in capsys.readouterr().err
+
 
 def test_profile_runs_on_the_threads_and_passes_that_are_asked_for(capsys: Capture) -> None:
     before = torch.get_num_threads()

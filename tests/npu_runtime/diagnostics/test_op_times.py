@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
+from npu_ir import extract_ir
+from npu_ir.errors import UsageError
 from npu_passes.manager.statistics import FlopCounter
 from npu_runtime import IRExecutor
 from npu_runtime.diagnostics.explain import explain
 from npu_runtime.diagnostics.profile import MachineLimits, Profile, measure_limits, profile, to_roofline
 from npu_runtime.diagnostics.profile.op_times import OpTimes
+from npu_runtime.diagnostics.profile.traffic import read_bytes
 from tests.support.backends.tiny_backend import TinyBackend, two_layers
 
 X = torch.randn(2, 3)
@@ -135,6 +139,23 @@ def test_steps_below_the_roof_are_drawn_below_it() -> None:
 
     # Products of a few numbers are far from the peak of any machine.
     assert all(float(dot["cy"]) > min(heights) for dot in dots if float(dot["cy"]) != 42)
+
+
+def test_of_a_table_only_the_rows_that_are_looked_up_are_read() -> None:
+    table, places = torch.randn(1000, 8), torch.tensor([3, 5])
+    graph = extract_ir(nn.Embedding(1000, 8), (places,))
+    executor = IRExecutor(graph, {"weight": table}, passes=None)
+
+    (step,) = profile(executor, (places,), repeat=1).steps
+
+    assert (step.bytes_read, step.bytes_written) == (2 * 8 * 4 + 2 * 8, 2 * 8 * 4)
+    assert read_bytes("aten.embedding.default", [16, 8], 64) == 16 + 8
+    assert read_bytes("aten.add.Tensor", [16, 8], 4) == 24
+
+
+def test_limits_of_a_device_without_data_are_refused() -> None:
+    with pytest.raises(UsageError, match="nothing is computed on the device meta"):
+        measure_limits("meta")
 
 
 def test_limits_of_a_machine_are_measured() -> None:

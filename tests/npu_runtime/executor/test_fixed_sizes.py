@@ -1,7 +1,9 @@
 """Executors of graphs with open sizes have programs of fixed sizes, which backends run."""
 
+import gc
 import itertools
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,10 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from npu_ir import ExecutionError, Graph, OpNode, extract_ir
+from npu_ir import ExecutionError, Graph, OpNode, WeightError, extract_ir
 from npu_ir.core.types import TensorType
 from npu_ir.plugins.backend import BackendOp
 from npu_runtime import IRExecutor
+from npu_runtime.diagnostics.compare import compare
 from npu_runtime.diagnostics.explain import explain
 from npu_runtime.diagnostics.profile import profile
 from tests.support.backends.tiny_backend import TinyBackend
@@ -250,6 +253,82 @@ def test_profiles_and_explanations_are_of_the_program_that_runs() -> None:
     assert {step.backend for step in measured.steps} == {"tiny"}
     assert {node.backend for node in explained.nodes} == {"tiny"}
     assert {node.backend for node in explain(executor).nodes} == {"aten"}
+
+
+def test_a_number_among_the_inputs_makes_no_program_of_its_own() -> None:
+    model = Scaled()
+    executor = executor_of(model, graph_of(model, 5, sizes=(Dim.DYNAMIC,)), max_fixed_sizes=1)
+    x = rows(4)
+
+    for factor in (2, 3, 4):
+        assert torch.equal(executor(x, factor)["y"], model(x, factor)["y"])
+        assert executor.for_call((x, factor)) is executor.for_call((x, 2))
+    assert "tiny" in backends_of(executor, x, 2)
+
+
+def test_sizes_keep_their_programs_when_weights_change() -> None:
+    model = Layers()
+    executor = executor_of(model, max_fixed_sizes=1)
+    executor(rows(3))
+    executor(rows(4))
+
+    executor.load_state_dict(Layers().state_dict())
+    executor(rows(4))
+
+    assert ["tiny" in backends_of(executor, rows(count)) for count in (3, 4)] == [True, False]
+
+
+def test_an_executor_is_freed_as_soon_as_nothing_refers_to_it() -> None:
+    executor = executor_of(Layers())
+    executor(rows(3))
+    gc.disable()
+    try:
+        seen = weakref.ref(executor)
+        del executor
+        assert seen() is None
+    finally:
+        gc.enable()
+
+
+def test_transforms_of_calls_see_the_ops_of_aten() -> None:
+    model = Layers()
+    executor = executor_of(model)
+    x = torch.randn(2, 3, 4)
+
+    mapped = torch.func.vmap(executor)(x)
+
+    torch.testing.assert_close(mapped, torch.stack([model(part) for part in x]))
+
+
+def test_node_by_node_runs_and_comparisons_run_what_calls_run() -> None:
+    class Doubling(FixedBackend):
+        def run(self, program: Any, inputs: Sequence[Any]) -> Sequence[Any]:
+            return [2 * item for item in super().run(program, inputs)]
+
+    model, x = Layers(), rows(4)
+    graph = graph_of(model)
+    executor = executor_of(model, graph, backend=Doubling())
+
+    assert torch.equal(executor.run((x,)).results, executor(x))
+    assert torch.equal(executor.run_flat((x,), observe=lambda *_: None)[0][0], executor(x))
+    compared = compare(graph, executor, (x,), weights=model.state_dict())
+    assert not compared.ok
+    assert not torch.equal(executor(x), model(x))
+
+
+def test_weights_are_not_loaded_for_one_size_alone() -> None:
+    model, x = Layers(), rows(4)
+    executor = executor_of(model)
+
+    with pytest.raises(WeightError, match="is for some sizes of a graph with open ones.*\n.*\n.*for_call"):
+        executor.for_call((x,)).load_state_dict(Layers().state_dict())
+    assert torch.equal(executor(x), model(x))
+
+
+@pytest.mark.parametrize("limit", [-1, None, "8", 1.0])
+def test_a_limit_that_is_no_number_of_programs_is_refused(limit: Any) -> None:
+    with pytest.raises(ExecutionError, match=f"max_fixed_sizes={limit!r} is not a number of programs"):
+        executor_of(Layers(), max_fixed_sizes=limit)
 
 
 def test_a_loaded_executor_runs_open_sizes_on_aten(tmp_path: Any) -> None:

@@ -26,12 +26,13 @@ class Block(nn.Module):
 
 
 class Recomputed(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, *, is_reentrant: bool) -> None:
         super().__init__()
-        self.block = Block()
+        self.block, self.is_reentrant = Block(), is_reentrant
 
     def forward(self, x: Tensor) -> Tensor:
-        recomputed: Tensor = checkpoint(self.block, x.clone().requires_grad_(), use_reentrant=False)
+        given = x.clone().requires_grad_()
+        recomputed: Tensor = checkpoint(self.block, given, use_reentrant=self.is_reentrant)
         return recomputed
 
 
@@ -129,11 +130,63 @@ def test_modules_are_named_like_their_parameters() -> None:
     assert places_of(graph, "tanh") == [("forward", "first"), ("forward", "second")]
 
 
-def test_what_a_checkpoint_runs_again_is_of_the_backward() -> None:
-    graph = trace(step_of(Recomputed()))
+@pytest.mark.parametrize("is_reentrant", [False, True])
+def test_what_a_checkpoint_runs_again_is_of_the_backward(is_reentrant: bool) -> None:
+    graph = trace(step_of(Recomputed(is_reentrant=is_reentrant)))
 
     assert ("backward", "block.up") in places_of(graph, "addmm")
     assert places_of(graph, "tanh") == [("forward", "block"), ("backward", "block")]
+    assert set(places_of(graph, "mm")) == {("backward", "block.up"), ("backward", "block.down")}
+
+
+def test_a_backward_within_a_module_is_of_the_modules_that_it_differentiates() -> None:
+    class Loss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = Block()
+
+        def forward(self, x: Tensor, target: Tensor) -> Tensor:
+            loss = F.mse_loss(self.net(x), target)
+            loss.backward()
+            return loss
+
+    model = Loss()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: Tensor, target: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss: Tensor = model(x, target)
+        optimizer.step()
+        return loss
+
+    graph = trace(step)
+
+    assert set(places_of(graph, "mm")) == {("backward", "net.up"), ("backward", "net.down")}
+
+
+def test_a_second_derivative_is_of_the_modules_that_it_differentiates() -> None:
+    class Noise(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * 3
+
+    net, noise = Block(), Noise()
+    both = nn.ModuleDict({"net": net, "noise": noise})
+    optimizer = torch.optim.SGD(both.parameters(), lr=0.1)
+
+    def step(x: Tensor, target: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        x = x.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(both["net"](x).sum(), x, create_graph=True)
+        with torch.no_grad():
+            aim = both["noise"](target)
+        loss = F.mse_loss(slope, aim)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    modules = {module for _, module in places_of(trace(step), "mm")}
+
+    assert modules <= {"net.up", "net.down", "net"}
 
 
 def test_functionalized_steps_keep_modules_and_phases() -> None:

@@ -55,7 +55,7 @@ class Provenance:
 
     def __str__(self) -> str:
         phase = "" if self.phase == "forward" else self.phase
-        module = f"{phase} of {self.module}" if phase and self.module else phase or self.module
+        module = f"{phase} of module {self.module}" if phase and self.module else phase or self.module
         return ", ".join(filter(None, (module, self.source)))
 
 

@@ -62,6 +62,11 @@ class SymbolValues:
         symbols._ranges, symbols.values, symbols._spots = ranges, values, spots
         return symbols
 
+    def among(self, ranges: Mapping[str, Range]) -> SymbolValues:
+        """Return the values that are determined so far, of these symbols."""
+        values = {name: value for name, value in self.values.items() if name in ranges}
+        return SymbolValues.solved(ranges, values, self._spots)
+
     def solve(self, items: Iterable[tuple[str, Type, Any]], *, in_range: bool = True) -> SizeMismatch | None:
         """Solve for symbols such that values have their types; return the first size that misfits, or None.
 

@@ -257,7 +257,7 @@ class Backend(abc.ABC):
         self,
         program: Any,  # noqa: ARG002 - for subclasses
     ) -> contextlib.AbstractContextManager[list[float]] | None:
-        """Return a context in which a program runs once; None if single ops cannot be timed.
+        """Return a context in which the caller runs a program once; None if single ops cannot be timed.
 
         After the block, the list has the seconds of each op, in the order of `lower`; 0.0 for an op that only
         describes memory. It is empty if other programs ran in the block, too.

@@ -45,7 +45,8 @@ class ProvenanceRecorder:
             for name, part in module.named_modules()
         }
         self._modules = list(modules.values())
-        self._stack: list[dict[str, Any]] = []  # of the running modules, each as FX has them
+        # Of the running modules: the stack as FX has it, and whether a backward runs them.
+        self._stack: list[tuple[dict[str, Any], bool]] = []
         self._calls: dict[int, Node] = {}  # of the forward, by the numbers of their functions in autograd
         self._owners: dict[int, dict[str, Any]] = {}  # of parameters by id
         self._thread = threading.get_ident()
@@ -60,7 +61,7 @@ class ProvenanceRecorder:
             path = self._paths.get(id(module))
             if path is None or threading.get_ident() != self._thread:
                 return call(module, *args, **kwargs)
-            self._stack.append(_stack_of(path, module))
+            self._stack.append((_stack_of(path, module), torch._C._current_autograd_node() is not None))
             try:
                 return call(module, *args, **kwargs)
             finally:
@@ -79,11 +80,11 @@ class ProvenanceRecorder:
         phase = self._phase(is_backward=function is not None)
         if phase:
             node.meta["custom"] = {**node.meta.get("custom", {}), PHASE: phase}
-        if self._stack:  # in a backward as well, where a checkpoint runs modules again
-            node.meta["nn_module_stack"] = self._stack[-1]
+        if self._stack and self._stack[-1][1] == (function is not None):  # a checkpoint runs modules again
+            node.meta["nn_module_stack"] = self._stack[-1][0]
         elif phase == "backward":
             self._take_from_forward(node, function)
-        if phase == "forward":
+        if phase in ("forward", "backward"):  # a backward that is differentiated again has functions, too
             # The first node after autograd has made a function is that of its call.
             self._calls.setdefault(torch._C._autograd._get_sequence_nr() - 1, node)
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from npu_ir import Graph, load_ir
+from npu_ir import load_ir
 from npu_ir.cli import input_text
 from npu_ir.cli.console import print_facts, print_report
 from npu_ir.cli.failures import FAILED, OK
+from npu_ir.cli.input_text import parse_sizes
 from npu_ir.cli.options import INT_HIGH, add_backends, add_output
 from npu_ir.errors import UsageError
 from npu_runtime.backends.registry import named_backends
@@ -87,9 +88,7 @@ def run(options: argparse.Namespace) -> int:
     from npu_runtime.diagnostics.explain.explanation import explanation_parts
 
     _require_effective_options(options)
-    explanation, facts = (
-        _explain_timed(options) if options.time else (_explain_untimed(load_ir(options.file), options), {})
-    )
+    explanation, facts = _explain_timed(options) if options.time else _explain_untimed(options)
     print_report(explanation_parts(explanation))
     if facts:
         print()
@@ -106,24 +105,32 @@ def _require_effective_options(options: argparse.Namespace) -> None:
     if options.by == "time" and not options.time:
         raise UsageError("--by time needs times", fix="add --time")
     data = (options.weights, options.random_weights, options.constants, options.seed, options.int_high)
-    if not options.time and (options.input or options.size or any(item is not None for item in data)):
+    if not options.time and (options.input or any(item is not None for item in data)):
         raise UsageError(
             "nothing is run without --time, so no weights and no inputs are used",
             fix="add --time, or leave out the data",
         )
 
 
-def _explain_untimed(graph: Graph, options: argparse.Namespace) -> Explanation:
+def _explain_untimed(options: argparse.Namespace) -> tuple[Explanation, dict[str, str]]:
+    """Return the explanation of the graph for the sizes that are given, and a remark about open ones."""
     from npu_runtime.diagnostics.explain import explain_graph
+    from npu_runtime.executor.fixed_sizes import open_sizes
     from npu_runtime.executor.options import default_backend, optimize_graph, resolve_passes, resolve_tuning
 
+    graph = load_ir(options.file).specialize(parse_sizes(options.size))
     options.progress.stage("running passes and asking backends")
     wanted = executor_passes(options.passes)
     given = select_backends(options.backend)
     backends = named_backends(default_backend(wanted) if given is None else given)
     measured = resolve_tuning(options.file, backends, None)
     passes = resolve_passes(wanted, torch.device("cpu"), backends, measured)
-    return explain_graph(optimize_graph(graph, passes), backends, measured)
+    names = open_sizes(graph)
+    given_as = " ".join(f"--size {name}=N" for name in names)
+    remark = (
+        {"open sizes": f"a call runs a program for its sizes, which {given_as} explains"} if names else {}
+    )
+    return explain_graph(optimize_graph(graph, passes), backends, measured), remark
 
 
 def _explain_timed(options: argparse.Namespace) -> tuple[Explanation, dict[str, str]]:

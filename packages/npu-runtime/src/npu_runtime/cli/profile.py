@@ -11,6 +11,7 @@ from npu_ir.cli import input_text
 from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.options import add_output, integer_from
 from npu_ir.cli.quantities import count_text
+from npu_ir.errors import UsageError
 from npu_runtime.cli.saved_graph import HELP, add_timed_graph, load_executor, write_json, write_text
 
 _LIMIT = 20
@@ -63,6 +64,8 @@ def run(options: argparse.Namespace) -> None:
     from npu_runtime.diagnostics.profile import measure_limits, profile, to_roofline
     from npu_runtime.executor.engine import thread_count
 
+    if options.roofline is not None and options.roofline.suffix != ".svg":
+        raise UsageError(f"--roofline {options.roofline}: a roofline is an SVG", fix="end its name in .svg")
     saved, executor, facts = load_executor(options)
     torch.manual_seed(options.seed)
     options.progress.stage("timing steps")

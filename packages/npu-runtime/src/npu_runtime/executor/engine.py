@@ -60,7 +60,7 @@ class Engine:
     Attributes:
         bound: The weights.
         fixed_sizes: Executors that run the calls of their sizes in place of this engine; None without any.
-        kept_inputs: Of an engine for fixed sizes: which inputs of the graph with open sizes it takes.
+        kept_inputs: Of an engine for fixed sizes, the inputs of the graph with open sizes that it takes.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Engine:
         self._settings = kernel_settings()
         self.bound = bound
         self.fixed_sizes: FixedSizes | None = None
-        self.kept_inputs: Sequence[int] = ()
+        self.kept_inputs: Sequence[int] | None = None
         self._state: HeldState = HeldState(
             graph, self._initial_state(), None if share is None else share._state
         )
@@ -122,6 +122,8 @@ class Engine:
             # One attribute, swapped atomically: a concurrent call sees all of the old weights or all of the
             # new ones.
             self._active_binding = binding
+        if self.fixed_sizes is not None:
+            self.fixed_sizes.bind(bound)
 
     def reset(self) -> None:
         """Reset mutated state to its content when the weights were bound."""
@@ -274,10 +276,11 @@ class Engine:
             # Other kernels may return other strides than the call traits observed at compile time.
             return self._node_by_node(args, kwargs, None)
         inputs, symbols = self._bind_arguments(args, kwargs) or self._checked_inputs(args, kwargs)
-        if self.fixed_sizes is not None and symbols is not None:
-            fixed = self.fixed_sizes.executor_for(symbols.values)
+        # What traces or transforms this call sees the ops of ATen, and nothing that another backend runs.
+        if self.fixed_sizes is not None and symbols is not None and active_tracer() is None:
+            fixed = self.fixed_sizes.find(symbols.values)
             if fixed is not None:
-                return fixed._engine.call_fixed(inputs)
+                return fixed._engine.call_fixed(inputs, symbols)
         return self._call_bound(inputs, symbols, writes)
 
     def executor_for(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> IRExecutor | None:
@@ -285,12 +288,13 @@ class Engine:
         if self.fixed_sizes is None:
             return None
         _, symbols = self._bind_arguments(args, kwargs) or self._checked_inputs(args, kwargs)
-        return None if symbols is None else self.fixed_sizes.executor_for(symbols.values)
+        return None if symbols is None else self.fixed_sizes.find(symbols.values)
 
-    def call_fixed(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Return the same as `call`, for the checked inputs of the graph with open sizes."""
-        symbols = SymbolValues(self._graph.symbols) if self._graph.symbols else None
-        return self._call_bound([inputs[index] for index in self.kept_inputs], symbols)
+    def call_fixed(self, inputs: Sequence[Any], symbols: SymbolValues) -> Sequence[Any]:
+        """Return the same as `call`, for the checked inputs and the sizes of the graph with open sizes."""
+        assert self.kept_inputs is not None
+        remaining = symbols.among(self._graph.symbols) if self._graph.symbols else None
+        return self._call_bound([inputs[index] for index in self.kept_inputs], remaining)
 
     def _call_bound(
         self, inputs: Sequence[Any], symbols: SymbolValues | None, writes: bool = False
@@ -376,7 +380,7 @@ class Engine:
 
     def _as_stated(self, item: Any, value: Value) -> Any:
         """Return an input in the strides of its type; for backends, which do not ask, not negated lazily."""
-        if self._has_partitions and isinstance(item, torch.Tensor):
+        if (self._has_partitions or self.fixed_sizes is not None) and isinstance(item, torch.Tensor):
             item = item.resolve_neg()
         return with_stated_strides(item, value.type)
 

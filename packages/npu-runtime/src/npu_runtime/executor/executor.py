@@ -22,7 +22,7 @@ from npu_runtime.codegen.call_binder import positional_tuple
 from npu_runtime.codegen.compiler import compile_graph, held_contents
 from npu_runtime.executor.bound_weights import BoundWeights, bind
 from npu_runtime.executor.engine import Engine
-from npu_runtime.executor.fixed_sizes import FixedSizes, kept_inputs
+from npu_runtime.executor.fixed_sizes import FixedSizes, kept_inputs, open_sizes
 from npu_runtime.executor.input_updates import InputUpdates, Updates
 from npu_runtime.executor.node_by_node import Run, make_observer
 from npu_runtime.executor.options import (
@@ -98,10 +98,10 @@ class IRExecutor:
             `npu_runtime.tune`. Where it was measured on this kind of machine with as many threads, these
             costs take the place of those that backends state, and ``passes="auto"`` is the pipeline that was
             fastest.
-        max_fixed_sizes: For a graph that leaves sizes open. Backends run fixed sizes only: the first so many
-            different sizes have a program each, made at the first call of these sizes (`for_call`), which
-            takes as long as a new executor. Calls of all other sizes run on ATen; with 0, all calls. So they
-            do with ``share`` or ``donate``, and where a model writes to its inputs or its buffers.
+        max_fixed_sizes: Of a graph with open sizes, which backends do not run: the number of different sizes
+            that get an executor of their own, at their first call (`for_call`), which takes as long as
+            making one. All other calls run on ATen, and with 0 all calls do; likewise with ``share`` or
+            ``donate``, where the model writes to its inputs or buffers, and within transforms of torch.func.
 
     Attributes:
         graph: The graph after the passes.
@@ -135,6 +135,10 @@ class IRExecutor:
         max_fixed_sizes: int = 8,
     ) -> None:
         _require_threads(threads)
+        if type(max_fixed_sizes) is not int or max_fixed_sizes < 0:
+            raise ExecutionError(
+                f"max_fixed_sizes={max_fixed_sizes!r} is not a number of programs", fix="0 for none"
+            )
         # Everything built here stays alive: garbage collection would take longer than the construction.
         with pause_gc():
             graph.check()
@@ -161,9 +165,12 @@ class IRExecutor:
             known = None if share is None else share._engine
             bound = bind(self.graph, given, constants, self.device, None if known is None else known.bound)
             self._compile(bound, threads, known)
-            if share is None and not self._donate and self._can_fix_sizes():
-                make = functools.partial(self._of_fixed_sizes, passes, measured)
-                self._engine.fixed_sizes = FixedSizes(graph, max_fixed_sizes, make)
+            if share is None and max_fixed_sizes and self._can_fix_sizes():
+                # Not a method of this object: a cycle would keep it until the garbage collector runs.
+                template = copy.copy(self)
+                del template._engine, template._compiled
+                make = functools.partial(template._make_fixed, passes, measured)
+                self._engine.fixed_sizes = FixedSizes(graph, max_fixed_sizes, make, bound)
 
     def _compile(self, bound: BoundWeights, threads: int | None, share: Engine | None = None) -> None:
         """Make the engine of the lowered graph."""
@@ -177,16 +184,23 @@ class IRExecutor:
     def _can_fix_sizes(self) -> bool:
         """Return whether sizes are open, others than ATen could run fixed ones, and calls have no effects."""
         is_on_aten = any(item.partition.backend.name == ATEN for item in self.lowered.partitions)
-        return len(self.backends) > 1 and is_on_aten and bool(self.graph.symbols) and not self.graph.updates
+        has_effects = bool(self.graph.updates or self._donate)
+        return len(self.backends) > 1 and is_on_aten and bool(open_sizes(self.graph)) and not has_effects
 
-    def _of_fixed_sizes(self, passes: Passes, measured: MeasuredCosts | None, graph: Graph) -> IRExecutor:
-        """Return an executor of the graph for fixed sizes, with the weights that this one has now."""
+    def _make_fixed(
+        self,
+        passes: Passes,
+        measured: MeasuredCosts | None,
+        graph: Graph,
+        weights: BoundWeights,
+        share: BoundWeights,
+    ) -> IRExecutor:
+        """Return an executor like this one of its graph for fixed sizes; see `FixedSizes`."""
         with pause_gc():
             fixed = copy.copy(self)
             fixed.graph = optimize_graph(graph, passes)
             fixed.lowered = lower(fixed.graph, self.backends, overwritable={}, measured=measured)
-            known = self._engine.bound
-            bound = bind(fixed.graph, known.state_dict(()), self._constants, self.device, known)
+            bound = bind(fixed.graph, weights.state_dict(()), self._constants, self.device, share)
             fixed._compile(bound, self.threads)
             fixed._engine.kept_inputs = kept_inputs(self.graph, fixed.graph)
         return fixed
@@ -317,6 +331,8 @@ class IRExecutor:
             kwargs: Keyword arguments.
             observe: As ``on_node`` of `run`.
         """
+        if observe is not None and (fixed := self.for_call(args, kwargs)) is not self:
+            return fixed.run_flat(args, kwargs, observe=observe)
         if observe is None:
             returned = self._engine.call(positional_tuple(args), kwargs or {})
         else:
@@ -348,6 +364,14 @@ class IRExecutor:
         Raises:
             ExecutionError: As for a call; or a NaN is found, or there is no value of a given name.
         """
+        if (fixed := self.for_call(args, kwargs)) is not self:
+            return fixed.run(
+                args,
+                kwargs,
+                return_intermediates=return_intermediates,
+                on_node=on_node,
+                check_nan=check_nan,
+            )
         observe, kept = make_observer(self._compiled.unfused, self.graph, return_intermediates, on_node)
         returned = self._engine.call_node_by_node(
             positional_tuple(args), kwargs or {}, observe, check_nan=check_nan
@@ -379,13 +403,17 @@ class IRExecutor:
 
         Raises:
             WeightError: Weights are missing, unexpected, or of another shape or dtype. Or the executor comes
-                from a file, which has some of them only in another form.
+                from a file, which has some of them only in another form; or from `for_call`.
             ExecutionError: A node of the prologue fails.
         """
         self._require_original_weights()
+        if self._engine.kept_inputs is not None:
+            raise WeightError(
+                "the executor is for some sizes of a graph with open ones, which has other weights then",
+                where=f"graph {self.graph.name!r}",
+                fix="load them into the executor that for_call was asked of",
+            )
         self._engine.bind(bind(self.graph, read_weights(weights, self.graph), self._constants, self.device))
-        if self._engine.fixed_sizes is not None:
-            self._engine.fixed_sizes.clear()
 
     def _require_original_weights(self) -> None:
         if self._frozen:

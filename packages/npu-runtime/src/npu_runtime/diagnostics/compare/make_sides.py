@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -9,7 +10,7 @@ from typing import Any
 
 import torch
 
-from npu_ir import Graph, InputKind, VerificationError, load_weights
+from npu_ir import ExecutionError, Graph, InputKind, VerificationError, load_weights
 from npu_ir.core.node import external_names
 from npu_ir.verify.reference import model_tensors
 from npu_passes import Journal, PassManager
@@ -104,6 +105,8 @@ def _make_side(
     both: tuple[Any, Any],
 ) -> Side:
     if isinstance(side, IRExecutor):
+        with contextlib.suppress(ExecutionError):  # which the comparison of the arguments explains
+            side = side.for_call(args, kwargs)
         return ExecutorSide(side)
     if isinstance(side, torch.nn.Module):
         return ModuleSide(side, args, kwargs, weights or {})

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from npu_ir.errors import UsageError
+
 _PRODUCT = 512  # rows and columns: large enough for full speed, and short enough to run undisturbed
 _COPY_BYTES = 1 << 26  # more than the caches of one core
 _REPEAT = 20
@@ -33,8 +35,14 @@ class MachineLimits:
 
 
 def measure_limits(device: torch.device | str = "cpu") -> MachineLimits:
-    """Measure the limits of a device, in some tenths of a second; the best of a few runs counts."""
+    """Measure the limits of a device, in some tenths of a second; the best of a few runs counts.
+
+    Raises:
+        UsageError: Nothing is computed on this device.
+    """
     device = torch.device(device)
+    if device.type == "meta":
+        raise UsageError("nothing is computed on the device meta", fix='measure_limits("cpu")')
     left, right = (torch.randn(_PRODUCT, _PRODUCT, device=device) for _ in range(2))
     source = torch.ones(_COPY_BYTES // 4, device=device)
     product, target = torch.empty_like(left), torch.empty_like(source)

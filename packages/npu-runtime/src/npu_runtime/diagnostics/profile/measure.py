@@ -21,6 +21,7 @@ from npu_passes.manager.statistics import FlopCounter
 from npu_runtime.codegen.call_binder import positional_tuple
 from npu_runtime.diagnostics.profile.op_times import OpTimes, measure_ops
 from npu_runtime.diagnostics.profile.report import Profile, StepTime
+from npu_runtime.diagnostics.profile.traffic import read_bytes
 
 if TYPE_CHECKING:
     from npu_runtime.executor.executor import IRExecutor
@@ -41,7 +42,8 @@ def profile(
 
     The program of the executor runs with a clock around each instruction. The overhead of a clock, calibrated
     on calls of an empty function, is subtracted. Calls without clocks are timed before; after it, backends
-    time their own ops (`Backend.timed_ops`). Buffers of the executor are not changed.
+    time their own ops (`Backend.timed_ops`); a trace by `npu_cuda.trace` that is running is lost by it.
+    Buffers of the executor are not changed.
 
     Args:
         executor: The executor.
@@ -186,7 +188,8 @@ def _measure_traffic(
             read = _select_tensors((given, list(named.values())))
             result = function(*given, **named)
             outputs = _select_tensors(result)
-            overwrites = executor.instructions[len(traffic)].overwrites is not None
+            instruction = executor.instructions[len(traffic)]
+            overwrites = instruction.overwrites is not None
             made = [
                 item
                 for item in outputs
@@ -194,7 +197,11 @@ def _measure_traffic(
             ]
             distinct = {id(item): item for item in read}.values()
             is_view = outputs and not made
-            traffic.append((0, 0) if is_view else (sum(map(_nbytes, distinct)), sum(map(_nbytes, made))))
+            written = sum(map(_nbytes, made))
+            # A partition looks up in one of many ops, and is taken as a whole.
+            op_type = "" if instruction.is_partition else instruction.node.op_type
+            read_all = read_bytes(op_type, list(map(_nbytes, distinct)), written)
+            traffic.append((0, 0) if is_view else (read_all, written))
             return result
 
         return call

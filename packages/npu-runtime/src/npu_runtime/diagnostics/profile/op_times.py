@@ -13,6 +13,7 @@ from npu_ir import OpNode, TensorType
 from npu_ir.plugins.backend import BackendOp, Operand
 from npu_passes.manager.statistics import FlopCounter
 from npu_runtime.diagnostics.profile.report import StepTime
+from npu_runtime.diagnostics.profile.traffic import read_bytes
 
 if TYPE_CHECKING:
     from npu_runtime.executor.executor import IRExecutor
@@ -60,8 +61,10 @@ class OpTimes:
                 fastest_seconds=min(columns[index]) * scale,
                 share=0.0,  # of a total that is not known yet
                 flops=_flops([node for node in op.nodes if longest[node] == index], count),
-                bytes_read=sum(map(_nbytes, dict.fromkeys(op.inputs))),
-                bytes_written=sum(map(_nbytes, op.outputs)),
+                bytes_read=read_bytes(
+                    op.nodes[-1].op_type, list(map(_nbytes, dict.fromkeys(op.inputs))), _written(op)
+                ),
+                bytes_written=_written(op),
             )
             for index, (op, median) in enumerate(zip(self.ops, medians, strict=True))
             if median
@@ -125,6 +128,10 @@ def _run_timed(
 def _flops(nodes: Sequence[OpNode], count: FlopCounter) -> int | None:
     found = list(map(count, nodes))
     return None if None in found else sum(item or 0 for item in found)
+
+
+def _written(op: BackendOp) -> int:
+    return sum(map(_nbytes, op.outputs))
 
 
 def _nbytes(operand: Operand) -> int:

@@ -171,6 +171,7 @@ class Profile:
             "steps": records(self.steps),
             "ops": records(self.by_op()),
             "modules": records(self.by_module()),
+            "phases": records(self.by_phase()),
         }
 
     def to_chrome_trace(self) -> dict[str, Any]:
@@ -205,7 +206,8 @@ class Profile:
             rows = [_step_row(step) for step in sorted(self.steps, key=lambda step: -step.seconds)]
             return ("node", *quantities, "kernel", "module", "source"), rows
         totals = {"op": self.by_op, "module": self.by_module, "phase": self.by_phase}[by]()
-        rows = [(total.name or "(all)", f"{total.count:,}", *_quantities(total)) for total in totals]
+        nameless = "(all)" if by == "module" else "(none)"
+        rows = [(total.name or nameless, f"{total.count:,}", *_quantities(total)) for total in totals]
         return (by, "steps", *quantities), rows
 
     def table(self, by: str = "node", limit: int | None = 20) -> str:

@@ -48,14 +48,14 @@ class _Axis:
 
 
 def to_roofline(profile: Profile, limits: MachineLimits) -> str:
-    """Return a drawing of a profile as SVG: on the left the roofline, on the right what moves bytes alone.
+    """Return a drawing of a profile as SVG: on the left the roofline, on the right the steps without FLOPs.
 
     A dot is an instruction, or an op of a native program; its area is its share of the time, and its colour
     that of its backend.
 
     Args:
         profile: The profile.
-        limits: What the machine can do, as `measure_limits` returns it, with the same number of threads.
+        limits: Those of the machine, as `measure_limits` returns them, with the same number of threads.
     """
     width, height = 2 * (_LEFT + _WIDTH) + _GAP - _LEFT + 24, _TOP + _HEIGHT + _BOTTOM
     title = f"{profile.graph}: {time_text(profile.steps_seconds)} in {len(profile.steps)} steps"
@@ -93,7 +93,7 @@ def _compute_panel(profile: Profile, limits: MachineLimits, colours: dict[str, s
     y = _Axis.over(
         [limits.gflops / 50, limits.gflops * 1.5, *(point[1] for point in points)], _TOP + _HEIGHT, -_HEIGHT
     )
-    yield from _frame(x, y, "floating-point operations per byte", "GFLOP/s")
+    yield from _frame(x, y, "FLOPs per byte", "GFLOP/s")
     low, high = 10.0**x.low, 10.0**x.high
     bend = [(low, low * limits.gbytes), (ridge, limits.gflops), (high, limits.gflops)]
     if bend[0][1] < 10.0**y.low:  # the roof enters the panel from below
@@ -111,7 +111,7 @@ def _memory_panel(
     y = _Axis.over(
         [limits.gbytes / 20, limits.gbytes * 1.5, *(point[1] for point in points)], _TOP + _HEIGHT, -_HEIGHT
     )
-    yield from _frame(x, y, "KB read and written, of what counts no operations", "GB/s")
+    yield from _frame(x, y, "KB read and written, of steps without FLOPs", "GB/s")
     yield _roof([(x.start, y.at(limits.gbytes)), (x.start + x.length, y.at(limits.gbytes))])
     yield from _dots(steps, [(x.at(a), y.at(b)) for a, b in points], colours)
 
