@@ -1,7 +1,6 @@
 """The pages that list things list all of them."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -71,35 +70,3 @@ def test_the_plot_of_a_page_shows_its_tables(name: str) -> None:
 
     assert f"]({name}.svg)" in page
     assert plot == drawn, "python benchmarks/page_plot.py"
-
-
-# Rows of the table of the README, and the rows of the pages that they are from.
-TIMES = {
-    "a call, geometric mean of 11 models on 1 and 2 threads": "geometric mean",
-    "GPT, 6 layers, width 256, 1 thread": "GPT d256 L6 T128, 1 thread",
-    "ResNet-50, 1 thread": "ResNet-50, 224x224, 1 thread",
-    "MobileNetV3, 1 thread": "MobileNetV3, 224x224, 1 thread",
-    "a training step of a small CNN, Adam": "CNN with batch norm, 32x3x32x32, Adam",
-    "a training step of a small transformer, Adam": "Transformer d64 L2, 16x64, Adam",
-}
-
-
-def first_table(page: Path, head: str) -> dict[str, list[str]]:
-    """Return the rows of the first table with this head, by their first cell."""
-    _, _, text = page.read_text(encoding="utf-8").partition(f"\n| {head}")
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in text.split("\n\n")[0].splitlines()
-    ]
-    return {name: cells for name, *cells in rows[2:]}
-
-
-def test_the_times_in_the_readme_are_those_of_the_pages() -> None:
-    readme = first_table(DOCS.parent / "README.md", "| npu-runtime | torch.compile")
-    calls = first_table(DOCS / "reference" / "runtime-benchmarks.md", "time to eager | IRExecutor |")
-    steps = first_table(DOCS / "reference" / "training-benchmarks.md", "time to eager | TrainStep")
-
-    # Ours, torch.compile with freezing, ONNX Runtime.
-    expected = {name: [cells[0], cells[4], cells[3]] for name, cells in calls.items()}
-    expected |= {name: [cells[0], min(cells[1:]), ""] for name, cells in steps.items()}
-
-    assert readme == {name: expected[row] for name, row in TIMES.items()}
