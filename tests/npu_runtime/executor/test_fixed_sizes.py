@@ -300,6 +300,16 @@ def test_transforms_of_calls_see_the_ops_of_aten() -> None:
     torch.testing.assert_close(mapped, torch.stack([model(part) for part in x]))
 
 
+def test_under_other_kernel_settings_the_open_graph_runs_and_nothing_is_made() -> None:
+    model, x = Layers(), rows(4)
+    executor = executor_of(model, max_fixed_sizes=1)
+
+    with torch.backends.mkldnn.flags(enabled=not torch._C._get_mkldnn_enabled()):
+        assert executor.for_call((x,)) is executor
+        assert torch.equal(executor(x), model(x))
+    assert "tiny" in backends_of(executor, rows(5))  # the only place was still free
+
+
 def test_node_by_node_runs_and_comparisons_run_what_calls_run() -> None:
     class Doubling(FixedBackend):
         def run(self, program: Any, inputs: Sequence[Any]) -> Sequence[Any]:

@@ -47,7 +47,7 @@ class ProvenanceRecorder:
         self._modules = list(modules.values())
         # Of the running modules: the stack as FX has it, and whether a backward runs them.
         self._stack: list[tuple[dict[str, Any], bool]] = []
-        self._calls: dict[int, Node] = {}  # of the forward, by the numbers of their functions in autograd
+        self._calls: dict[int, Node] = {}  # by the numbers of their functions in autograd
         self._owners: dict[int, dict[str, Any]] = {}  # of parameters by id
         self._thread = threading.get_ident()
 

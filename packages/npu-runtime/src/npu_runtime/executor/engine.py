@@ -276,19 +276,24 @@ class Engine:
             # Other kernels may return other strides than the call traits observed at compile time.
             return self._node_by_node(args, kwargs, None)
         inputs, symbols = self._bind_arguments(args, kwargs) or self._checked_inputs(args, kwargs)
-        # What traces or transforms this call sees the ops of ATen, and nothing that another backend runs.
-        if self.fixed_sizes is not None and symbols is not None and active_tracer() is None:
-            fixed = self.fixed_sizes.find(symbols.values)
-            if fixed is not None:
-                return fixed._engine.call_fixed(inputs, symbols)
+        if symbols is not None and (fixed := self._fixed_for(symbols)) is not None:
+            return fixed._engine.call_fixed(inputs, symbols)
         return self._call_bound(inputs, symbols, writes)
+
+    def _fixed_for(self, symbols: SymbolValues) -> IRExecutor | None:
+        """Return the executor for these sizes; None where this engine runs them itself."""
+        # What traces or transforms a call sees the ops of ATen, and nothing that another backend runs.
+        if self.fixed_sizes is None or active_tracer() is not None:
+            return None
+        return self.fixed_sizes.find(symbols.values)
 
     def executor_for(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> IRExecutor | None:
         """Return the executor that runs a call in place of this engine; None if there is none."""
-        if self.fixed_sizes is None:
+        # Under other settings, calls run this graph node by node; an executor made now would be for those.
+        if self.fixed_sizes is None or kernel_settings() != self._settings:
             return None
         _, symbols = self._bind_arguments(args, kwargs) or self._checked_inputs(args, kwargs)
-        return None if symbols is None else self.fixed_sizes.find(symbols.values)
+        return None if symbols is None else self._fixed_for(symbols)
 
     def call_fixed(self, inputs: Sequence[Any], symbols: SymbolValues) -> Sequence[Any]:
         """Return the same as `call`, for the checked inputs and the sizes of the graph with open sizes."""
