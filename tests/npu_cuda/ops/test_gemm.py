@@ -50,7 +50,7 @@ def test_vectors_of_no_processor_are_refused() -> None:
 @st.composite
 def products(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor, dict[str, float]]:
     dtype = draw(st.sampled_from(list(TOLERANCE)))
-    m, n, k = (draw(st.sampled_from([1, 1, 2, 5, 6, 7, 16, 33, 64, 70, 130])) for _ in range(3))
+    m, n, k = (draw(st.sampled_from([1, 1, 2, 5, 6, 7, 16, 33, 64, 70, 130, 300])) for _ in range(3))
     batch = draw(st.sampled_from([(), (3,), (2, 1, 3)]))
     numbers = torch.Generator().manual_seed(draw(st.integers(0, 1000)))
 

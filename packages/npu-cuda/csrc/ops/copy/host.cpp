@@ -37,28 +37,40 @@ struct CopyTransposed {
   static constexpr int64_t kSide = 16;
   static constexpr int kLanes = sizeof(T) == 8 ? 4 : 8;
   static constexpr bool kHasVectors = sizeof(T) >= 2 && sizeof(T) <= 8;
+  static constexpr int64_t kNarrow = 64;
 
+  // Rows of y that are short, such as those of a panel, stay in the caches: few rows of x are read from start to end then.
   [[gnu::always_inline]] static inline void run(const T* __restrict x, int64_t x_stride, T* __restrict y,
                                                 int64_t y_stride, int64_t rows, int64_t columns) {
-    for (int64_t top = 0; top < rows; top += kSide) {
-      for (int64_t left = 0; left < columns; left += kSide) {
-        const int64_t bottom = std::min(rows, top + kSide), right = std::min(columns, left + kSide);
-        if constexpr (kHasVectors) {
-          if (bottom - top == kSide && right - left == kSide) {
-            copy_square(x + left * x_stride + top, x_stride, y + top * y_stride + left, y_stride);
-            continue;
-          }
-        }
-        for (int64_t i = top; i < bottom; ++i) {
-          for (int64_t j = left; j < right; ++j) y[i * y_stride + j] = x[j * x_stride + i];
-        }
+    const auto copy = [=](int64_t top, int64_t left, int64_t width) __attribute__((always_inline)) {
+      copy_part(x + left * x_stride + top, x_stride, y + top * y_stride + left, y_stride, std::min(rows - top, kSide),
+                std::min(columns - left, width));
+    };
+    if (columns <= kNarrow) {
+      for (int64_t left = 0; left < columns; left += kLanes) {
+        for (int64_t top = 0; top < rows; top += kSide) copy(top, left, kLanes);
+      }
+    } else {
+      for (int64_t top = 0; top < rows; top += kSide) {
+        for (int64_t left = 0; left < columns; left += kSide) copy(top, left, kSide);
       }
     }
   }
 
-  [[gnu::always_inline]] static inline void copy_square(const T* x, int64_t x_stride, T* y, int64_t y_stride) {
-    for (int64_t i = 0; i < kSide; i += kLanes) {
-      for (int64_t j = 0; j < kSide; j += kLanes) copy_vectors(x + j * x_stride + i, x_stride, y + i * y_stride + j, y_stride);
+  [[gnu::always_inline]] static inline void copy_part(const T* __restrict x, int64_t x_stride, T* __restrict y,
+                                                      int64_t y_stride, int64_t rows, int64_t columns) {
+    if constexpr (kHasVectors) {
+      if (rows == kSide && columns % kLanes == 0) {
+        for (int64_t i = 0; i < kSide; i += kLanes) {
+          for (int64_t j = 0; j < columns; j += kLanes) {
+            copy_vectors(x + j * x_stride + i, x_stride, y + i * y_stride + j, y_stride);
+          }
+        }
+        return;
+      }
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t j = 0; j < columns; ++j) y[i * y_stride + j] = x[j * x_stride + i];
     }
   }
 

@@ -52,42 +52,70 @@ template <class Lane, class E, int kBytes>
 struct DotRows {
   using V = typename VectorOf<Lane, kBytes>::type;
   static constexpr int kLanes = kBytes / sizeof(Lane);
+  // Sums, and the vectors that they are made of, fit the registers.
+  static constexpr int kMostRows = kBytes == 64 ? 4 : 2;
+  static constexpr int kElementRows = 4;
 
-  static NPU_INLINE Lane number(Lane element) { return element; }
-  static NPU_INLINE Lane number(Half element) { return to_float(element); }
-  static NPU_INLINE Lane number(BFloat16 element) { return to_float(element); }
-
-  template <int kRows>
-  static NPU_INLINE void some(const Dots& dots, int64_t first) {
-    const auto* x = static_cast<const Lane*>(dots.row);
-    const E* rows[kRows];
-    V sums[kRows][2] = {};
-    for (int i = 0; i < kRows; ++i) rows[i] = static_cast<const E*>(dots.matrix) + (first + i) * dots.stride;
-    int64_t k = 0;
-    for (; k + 2 * kLanes <= dots.depth; k += 2 * kLanes) {
-#pragma GCC unroll 2
-      for (int half = 0; half < 2; ++half) {
-        const V numbers = load_numbers<Lane, kBytes>(x + k + half * kLanes);
+  // Adds the products of a vector of each row, or of the first `count` numbers of one.
+  template <bool kIsWhole, int kRows, int kCount>
+  static NPU_INLINE void add(V (&sums)[kRows][kCount], const Lane* const* x, const E* const* y, int64_t k,
+                             int64_t count = kLanes) {
+    const auto load = [&](const auto* from) __attribute__((always_inline)) {
+      if constexpr (kIsWhole) return load_numbers<Lane, kBytes>(from + k);
+      else return load_first<Lane, kBytes>(from + k, count);
+    };
+    V numbers[kCount];
 #pragma GCC unroll 4
-        for (int i = 0; i < kRows; ++i) {
-          sums[i][half] += numbers * load_numbers<Lane, kBytes>(rows[i] + k + half * kLanes);
-        }
-      }
-    }
+    for (int j = 0; j < kCount; ++j) numbers[j] = load(y[j]);
 #pragma GCC unroll 4
     for (int i = 0; i < kRows; ++i) {
-      const V both = sums[i][0] + sums[i][1];
-      Lane sum = 0;
-      for (int lane = 0; lane < kLanes; ++lane) sum += both[lane];
-      for (int64_t at = k; at < dots.depth; ++at) sum += x[at] * number(rows[i][at]);
-      static_cast<Lane*>(dots.out)[first + i] = sum;
+      const V of_row = load(x[i]);
+#pragma GCC unroll 4
+      for (int j = 0; j < kCount; ++j) sums[i][j] += of_row * numbers[j];
     }
   }
 
-  static NPU_INLINE void run(const Dots& dots) {
+  // kRows rows of A times kCount rows of B, which are `step` rows apart: memory is read in several places at the same
+  // time, which is faster.
+  template <int kRows, int kCount>
+  static NPU_INLINE void some(const Dots& dots, int64_t row, int64_t first, int64_t step) {
+    const Lane* x[kRows];
+    const E* y[kCount];
+    for (int i = 0; i < kRows; ++i) x[i] = static_cast<const Lane*>(dots.rows) + (row + i) * dots.row_stride;
+    for (int j = 0; j < kCount; ++j) y[j] = static_cast<const E*>(dots.matrix) + (first + j * step) * dots.matrix_stride;
+    V sums[kRows][kCount] = {};
+    int64_t k = 0;
+    if constexpr (kRows == 1) {  // twice as many additions that do not wait for one another
+      V others[kRows][kCount] = {};
+      for (; k + 2 * kLanes <= dots.depth; k += 2 * kLanes) {
+        add<true>(sums, x, y, k);
+        add<true>(others, x, y, k + kLanes);
+      }
+#pragma GCC unroll 4
+      for (int j = 0; j < kCount; ++j) sums[0][j] += others[0][j];
+    }
+    for (; k + kLanes <= dots.depth; k += kLanes) add<true>(sums, x, y, k);
+    if (k < dots.depth) add<false>(sums, x, y, k, dots.depth - k);
+#pragma GCC unroll 4
+    for (int i = 0; i < kRows; ++i) {
+      Lane* const out = static_cast<Lane*>(dots.out) + (row + i) * dots.out_stride + first;
+#pragma GCC unroll 4
+      for (int j = 0; j < kCount; ++j) out[j * step] = sum_of_lanes<Lane, kBytes>(sums[i][j]);
+    }
+  }
+
+  template <int kCount>
+  static NPU_INLINE void all_rows(const Dots& dots, int64_t first, int64_t step) {
     int64_t row = 0;
-    for (; row + 4 <= dots.count; row += 4) some<4>(dots, row);
-    for (; row < dots.count; ++row) some<1>(dots, row);
+    for (; row + kMostRows <= dots.num_rows; row += kMostRows) some<kMostRows, kCount>(dots, row, first, step);
+    if (kMostRows > 2 && row + 2 <= dots.num_rows) some<2, kCount>(dots, row, first, step), row += 2;
+    for (; row < dots.num_rows; ++row) some<1, kCount>(dots, row, first, step);
+  }
+
+  static NPU_INLINE void run(const Dots& dots) {
+    const int64_t step = dots.count / kElementRows;
+    for (int64_t first = 0; first < step; ++first) all_rows<kElementRows>(dots, first, step);
+    for (int64_t first = step * kElementRows; first < dots.count; ++first) all_rows<1>(dots, first, 1);
   }
 };
 

@@ -19,13 +19,15 @@ struct Block {
   int64_t num_rows, columns, depth;
 };
 
-// The numbers of one row times rows of B, whose elements are neighbours.
+// The numbers of some rows of A times rows of B, whose elements are neighbours.
 struct Dots {
-  const void* row;
+  const void* rows;
+  int64_t row_stride;
   const void* matrix;
-  int64_t stride;
+  int64_t matrix_stride;
   void* out;
-  int64_t count, depth;
+  int64_t out_stride;
+  int64_t num_rows, count, depth;  // count: of rows of B
 };
 
 // D = alpha * sums + beta * c, of n numbers. In place.

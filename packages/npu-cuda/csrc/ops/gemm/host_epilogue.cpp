@@ -73,7 +73,7 @@ Status launch(const OpCall& call) {
       product.run(call.workspace, bias, {});
     } else {
       Steps steps;
-      NPU_TRY(steps.make(it.fused, product.width()));
+      NPU_TRY(steps.make(it.fused, product.stride()));
       const Steps::Launch launched(steps, it.fused);
       product.run(call.workspace, bias, launched.finish());
     }

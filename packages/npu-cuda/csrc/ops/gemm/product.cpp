@@ -9,9 +9,12 @@ namespace npu::gemm {
 namespace {
 
 constexpr int64_t kDepth = 256;     // of a panel that stays in the second cache, with the rows of a part
-constexpr int64_t kRowChunk = 1024;  // columns of D that are made of one row of A at a time
+// Rows of A for which to pack B takes longer than to multiply it where it is: fewer where columns of B are short.
+constexpr int64_t kFewRows = 16;
+int64_t few_rows(int64_t depth) { return std::clamp<int64_t>(depth / 16, 1, kFewRows); }
+constexpr int64_t kFewSums = 1024;   // that are made of them at a time
 constexpr int64_t kStreams = 16;     // rows of B that are read at the same time, where they are not packed
-constexpr int64_t kStageBytes = 4 << 20;
+constexpr int64_t kStageBytes = 512 << 10;
 constexpr int64_t kCopiedRows = 64;  // of A, at a time
 // Rows that are a multiple of so many numbers apart would be in few sets of the first cache.
 constexpr int64_t kFarRows = 512, kBetweenRows = 16;
@@ -106,25 +109,27 @@ Product::Product(const Problem& problem, int64_t width)
   const Operand& b = problem.b;
   is_a_direct_ = is_direct(problem.a);
   is_d_direct_ = is_direct(problem.d);
-  is_row_ = problem.m == 1 && !is_packed_ && (b.column == 1 || b.row == 1);
+  is_few_ = problem.m <= few_rows(problem.k) && !is_packed_ && (b.column == 1 || b.row == 1);
+  are_dots_ = b.row == 1 && (b.column != 1 || problem.n == 1);
   const double operations = 2.0 * double(problem.m) * double(problem.n) * double(problem.k) * double(problem.items);
   is_large_ = operations > kManyOperations || problem.n * problem.k * problem.items * element_bytes_ > kManyBytes;
   // Narrow matrices have narrow panels, so that little is multiplied by 0.
   width_ = is_packed_ ? width : loops_.width;
-  while (!is_packed_ && width_ > loops_.vector && width_ >= 2 * problem.n) width_ /= 2;
+  if (is_few_) width_ = are_dots_ ? kMostWidth : kFewSums / std::max<int64_t>(1, problem.m) / kMostWidth * kMostWidth;
+  while (!is_packed_ && !is_few_ && width_ > loops_.vector && width_ >= 2 * problem.n) width_ /= 2;
   panels_ = parts_of(problem.n, width_);
   const int64_t panel_bytes = std::max<int64_t>(1, problem.k * width_ * element_bytes_);
   const int64_t most = is_packed_ ? panels_ * problem.items : std::max<int64_t>(1, kStageBytes / panel_bytes);
   stage_panels_ = std::min(panels_, most);
   stage_items_ = std::clamp<int64_t>(most / std::max<int64_t>(1, panels_), 1, std::max<int64_t>(1, problem.items));
-  if (!is_a_direct_ && !is_row_) {
+  if (!is_a_direct_ && !is_few_) {
     const auto rows_bytes = std::max<int64_t>(1, int64_t(bytes_of_rows()));
     stage_items_ = std::clamp<int64_t>(kStageBytes / rows_bytes, 1, stage_items_);
   }
 }
 
 uint64_t Product::workspace_bytes() const {
-  if (is_row_) return uint64_t(problem_.items) * bytes_of_rows();
+  if (is_few_) return uint64_t(problem_.items) * bytes_of_rows();
   const uint64_t rows = aligned(uint64_t(stage_items_) * bytes_of_rows());
   if (is_packed_) return rows;
   return rows + uint64_t(stage_items_ * stage_panels_ * problem_.k * width_ * element_bytes_);
@@ -141,7 +146,7 @@ struct Product::Stage {
 };
 
 void Product::run(void* workspace, const Operand& bias, const Finish& finish) const {
-  if (is_row_) return run_row(workspace, bias, finish);
+  if (is_few_) return run_few(workspace, bias, finish);
   Stage stage{};
   stage.numbers = static_cast<char*>(workspace);
   char* const panels = stage.numbers + aligned(uint64_t(stage_items_) * bytes_of_rows());
@@ -243,48 +248,54 @@ void Product::copy_rows(int64_t item, int64_t row, int64_t rows, void* numbers) 
                at(numbers, row * copied_stride_ * number_bytes_), copied_stride_);
 }
 
-// One row times a matrix that is read once, where it is.
-void Product::run_row(void* workspace, const Operand& bias, const Finish& finish) const {
+// A few rows times a matrix that is read once, where it is.
+void Product::run_few(void* workspace, const Operand& bias, const Finish& finish) const {
   const Operand &a = problem_.a, &b = problem_.b;
   for (int64_t item = 0; !is_a_direct_ && item < problem_.items; ++item) {
-    copy_rows(item, 0, 1, at(workspace, item * int64_t(bytes_of_rows())));
+    copy_rows(item, 0, problem_.m, at(workspace, item * int64_t(bytes_of_rows())));
   }
-  const int64_t chunk = b.column == 1 ? kRowChunk : kMostWidth, chunks = parts_of(problem_.n, chunk);
-  const auto compute_chunk = [&](int64_t task) {
-    alignas(64) double sums[kRowChunk];
-    const int64_t item = task / chunks, column = task % chunks * chunk;
-    Part part{item, 0, column, 1, std::min(chunk, problem_.n - column), sums, chunk};
-    const void* row = is_a_direct_ ? at(a.data, problem_.offset(a, item) * number_bytes_)
-                                   : at(workspace, item * int64_t(bytes_of_rows()));
+  const auto compute_part = [&](int64_t task) {
+    alignas(64) double sums[kFewSums], first[kFewSums];
+    const int64_t item = task / panels_, column = task % panels_ * width_;
+    const Part part{item, 0, column, problem_.m, std::min(width_, problem_.n - column), sums, width_};
+    const void* rows = is_a_direct_ ? at(a.data, problem_.offset(a, item) * number_bytes_)
+                                    : at(workspace, item * int64_t(bytes_of_rows()));
+    const int64_t row_stride = is_a_direct_ ? a.row : copied_stride_;
     const void* matrix = at(b.data, (problem_.offset(b, item) + column * b.column) * element_bytes_);
-    if (b.column == 1) {
-      const int64_t padded = parts_of(part.columns, loops_.vector) * loops_.vector;
-      const void* start = start_of(bias, item, column, part.columns, padded, sums);
-      add_row({row, 0, matrix, b.row, start, 0, sums, 0, 1, 0, 0}, problem_.k, part.columns);
-    } else {
-      loops_.dots({row, matrix, b.column, sums, part.columns, problem_.k});
-      alignas(64) double first[kMostWidth];
+    if (are_dots_) {
+      loops_.dots({rows, row_stride, matrix, b.column, sums, width_, part.rows, part.columns, problem_.k});
       const void* start = start_of(bias, item, column, part.columns, part.columns, first);
-      if (start) loops_.combine({sums, start, 1, 1, part.columns});
+      for (int64_t row = 0; start && row < part.rows; ++row) {
+        loops_.combine({at(sums, row * width_ * number_bytes_), start, 1, 1, part.columns});
+      }
+    } else {
+      const int64_t padded = parts_of(part.columns, loops_.vector) * loops_.vector;
+      const void* start = start_of(bias, item, column, part.columns, padded, first);
+      add_rows({rows, row_stride, matrix, b.row, start, 0, sums, width_, part.rows, part.columns, problem_.k});
     }
     finish_part(finish, part);
   };
-  if (is_large_) return parallel_tasks(problem_.items * chunks, compute_chunk);
-  for (int64_t task = 0; task < problem_.items * chunks; ++task) compute_chunk(task);
+  if (is_large_) return parallel_tasks(problem_.items * panels_, compute_part);
+  for (int64_t task = 0; task < problem_.items * panels_; ++task) compute_part(task);
 }
 
 // Few rows of B at a time, each in order. What is less than a vector is packed, so that nothing is read beyond a row.
-void Product::add_row(const Block& whole, int64_t depth, int64_t columns) const {
+void Product::add_rows(const Block& whole) const {
   alignas(64) char panel[kStreams * kMostWidth * sizeof(float)];
-  for (int64_t k = 0; k == 0 || k < depth; k += kStreams) {
-    for (int64_t column = 0; column < columns; column += loops_.width) {
+  for (int64_t k = 0; k == 0 || k < whole.depth; k += kStreams) {
+    for (int64_t column = 0; column < whole.columns; column += loops_.width) {
       Block block = whole;
-      block.depth = std::min(kStreams, depth - k);
-      block.columns = std::min(loops_.width, columns - column);
+      block.depth = std::min(kStreams, whole.depth - k);
+      block.columns = std::min(loops_.width, whole.columns - column);
       block.rows = at(whole.rows, k * number_bytes_);
       block.panel = at(whole.panel, (k * whole.panel_stride + column) * element_bytes_);
       block.out = at(whole.out, column * number_bytes_);
-      block.start = k > 0 ? block.out : whole.start ? at(whole.start, column * number_bytes_) : nullptr;
+      if (k > 0) {
+        block.start = block.out;
+        block.start_stride = block.out_stride;
+      } else if (whole.start) {
+        block.start = at(whole.start, column * number_bytes_);
+      }
       const int64_t whole_vectors = block.columns / loops_.vector * loops_.vector;
       if (block.columns > whole_vectors) {
         Operand rest{const_cast<void*>(block.panel), problem_.b.element, whole.panel_stride, 1, {}};

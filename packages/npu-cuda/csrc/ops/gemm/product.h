@@ -40,7 +40,8 @@ class Product {
   // `width`: of panels that problem.b has already, one after the other; 0 where they are to be made of its rows.
   explicit Product(const Problem& problem, int64_t width = 0);
 
-  int64_t width() const { return width_; }
+  // Of the rows of sums of a part.
+  int64_t stride() const { return width_; }
   uint64_t workspace_bytes() const;
   // `bias`: a row that the sums start at; its data may be null.
   void run(void* workspace, const Operand& bias, const Finish& finish) const;
@@ -48,8 +49,8 @@ class Product {
  private:
   struct Stage;
 
-  void run_row(void* workspace, const Operand& bias, const Finish& finish) const;
-  void add_row(const Block& block, int64_t depth, int64_t columns) const;
+  void run_few(void* workspace, const Operand& bias, const Finish& finish) const;
+  void add_rows(const Block& block) const;
   void compute(const Stage& stage, int64_t task) const;
   void finish_part(const Finish& finish, const Part& part) const;
   const void* start_of(const Operand& bias, int64_t item, int64_t column, int64_t columns, int64_t padded,
@@ -63,8 +64,9 @@ class Product {
   const BlockLoops& loops_;
   int64_t number_bytes_, element_bytes_;
   int64_t copied_stride_;  // of rows of A that are copied, in numbers
-  bool is_a_direct_, is_d_direct_, is_row_, is_large_;
-  int64_t width_, panels_;
+  bool is_a_direct_, is_d_direct_, is_few_, is_large_;
+  bool are_dots_;  // the few rows are multiplied by columns of B, whose elements are neighbours
+  int64_t width_, panels_;  // of parts, in columns, and how many there are
   int64_t stage_items_, stage_panels_;
 };
 

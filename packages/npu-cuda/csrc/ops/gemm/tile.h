@@ -11,6 +11,8 @@
 //   tile.store(out, out_stride);
 #pragma once
 
+#include <array>
+
 #include "ops/floats.h"
 #include "ops/pointwise/vector_instructions.h"
 
@@ -70,6 +72,32 @@ NPU_INLINE auto load_numbers(const Half* from) {
 #endif
   for (int lane = 0; lane < kBytes / 4; ++lane) numbers[lane] = to_float(from[lane]);
   return numbers;
+}
+
+// The first `count` lanes, fewer than all of them; 0 in the others.
+template <class Lane, int kBytes, class E>
+NPU_INLINE auto load_first(const E* from, int64_t count) {
+  using V = typename VectorOf<Lane, kBytes>::type;
+#if NPU_HAS_X86_BUILTINS
+  if constexpr (kBytes == 64 && std::is_same_v<E, float>) {
+    return V(__builtin_ia32_loadups512_mask(from, V{}, static_cast<uint16_t>((1u << count) - 1)));
+  }
+#endif
+  E elements[kBytes / sizeof(Lane)] = {};
+#pragma GCC unroll 1
+  for (int64_t lane = 0; lane < count; ++lane) elements[lane] = from[lane];
+  return V(load_numbers<Lane, kBytes>(elements));
+}
+
+// Halves of a vector are added, then halves of that, and so on.
+template <class Lane, int kBytes>
+NPU_INLINE Lane sum_of_lanes(typename VectorOf<Lane, kBytes>::type numbers) {
+  if constexpr (kBytes == sizeof(Lane)) {
+    return numbers[0];
+  } else {
+    const auto halves = std::bit_cast<std::array<typename VectorOf<Lane, kBytes / 2>::type, 2>>(numbers);
+    return sum_of_lanes<Lane, kBytes / 2>(halves[0] + halves[1]);
+  }
 }
 
 // Writes the first `count` lanes, or all where it is larger.
