@@ -66,7 +66,9 @@ def gemm_case(
 def cases() -> Iterator[Case]:
     for sizes in SIZES + EMPTY:
         yield gemm_case(f"{sizes}", sizes)
-    for ta, tb, sizes in itertools.product((0, 1), (0, 1), ((7, 17, 9), (5, 35, 133), (65, 33, 40), (64, 64, 64))):
+    for ta, tb, sizes in itertools.product(
+        (0, 1), (0, 1), ((7, 17, 9), (5, 35, 133), (65, 33, 40), (64, 64, 64))
+    ):
         yield gemm_case(f"{sizes} ta={ta} tb={tb}", sizes, ta=ta, tb=tb)
         yield gemm_case(
             f"{sizes} ta={ta} tb={tb} beta=0.5", sizes, with_c=True, ta=ta, tb=tb, alpha=-1.5, beta=0.5
