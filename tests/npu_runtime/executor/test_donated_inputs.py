@@ -169,6 +169,26 @@ def test_tensors_that_are_used_elsewhere_are_refused() -> None:
         executor(first.requires_grad_(), second, x, at)
 
 
+def test_after_calls_in_separate_memory_shared_memory_is_still_refused() -> None:
+    model, (first, second, x, at), executor = two()
+    first_of_all = first.clone()
+    executor(first, second, x, at)
+    executor(first, second, x.clone(), at)
+    shared = "the input %{} is donated, but the tensor that is given shares memory with %{}"
+
+    with pytest.raises(ExecutionError, match=shared.format("first", "x")):
+        executor(first, second, first[2:4], at)
+    with pytest.raises(ExecutionError, match=shared.format("second", "x")):
+        executor(first, second, second[4:], at)
+    with pytest.raises(ExecutionError, match=shared.format("first", "weight")):
+        executor(model.weight.detach(), second, x, at)
+
+    moved = first_of_all.clone()
+    assert_same(
+        executor(moved, second.clone(), x, at), model(first_of_all, second.clone(), x, at), "the results"
+    )
+
+
 def test_memory_of_others_that_overlaps_is_refused() -> None:
     _, (_, second, _, at), executor = two()
     memory = np.arange(40, dtype=np.float32)

@@ -6,13 +6,13 @@ import bisect
 import itertools
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from npu_ir import ExecutionError, Graph, TensorType, Value
-from npu_ir.core.storage import address_range, ranges_overlap, storage_span
+from npu_ir.core.storage import ByteRange, address_range, ranges_overlap, storage_span
 from npu_ir.plugins.backend import copy_with_strides
 from npu_runtime.executor.input_updates import find_write_problem
 
@@ -88,6 +88,35 @@ def _pairs_nearby(items: Sequence[Any]) -> dict[int, list[int]]:
 
 
 @dataclass(frozen=True, slots=True)
+class _NothingShared:
+    """That nothing was in the memory of overwritten inputs in one call, which tells as much of most others.
+
+    Attributes:
+        weights: What that call read besides its inputs.
+        memory: The memory of each input.
+        places: The positions of the overwritten inputs.
+        ranges: The addresses of each of these.
+    """
+
+    weights: ReadMemory
+    memory: Sequence[Any]
+    places: frozenset[int]
+    ranges: Sequence[ByteRange]
+
+    def holds(self, inputs: Sequence[Any], memory: Sequence[Any], weights: ReadMemory) -> bool:
+        """Return whether it is certain for another call, in which only other inputs are elsewhere."""
+        if weights is not self.weights:
+            return False
+        moved = [place for place, known in enumerate(self.memory) if memory[place] != known]
+        return self.places.isdisjoint(moved) and not any(
+            ranges_overlap(address_range(inputs[place]), written)
+            for place in moved
+            if memory[place] is not None
+            for written in self.ranges
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class OverwrittenInputs:
     """The inputs in whose memory instructions write, and the checks of what a call gives for them.
 
@@ -100,12 +129,16 @@ class OverwrittenInputs:
     graph: Graph
     places: Mapping[int, bool]
     are_kept: bool = False
+    _have_fixed_sizes: Sequence[bool] = ()  # of each input
+    # One at most; a call replaces it.
+    _known: list[_NothingShared] = field(default_factory=list, compare=False)
 
     @classmethod
     def of(cls, graph: Graph, written: Collection[Value], donated: Collection[Value]) -> OverwrittenInputs:
         """Return them, of all arguments in whose memory instructions write."""
         places = {index: value in donated for index, value in enumerate(graph.inputs) if value in written}
-        return cls(graph, places)
+        sizes = [isinstance(value.type, TensorType) and not value.type.symbols for value in graph.inputs]
+        return cls(graph, places, _have_fixed_sizes=sizes)
 
     def kept(self) -> OverwrittenInputs:
         """Return the same for calls that write to no argument."""
@@ -125,21 +158,14 @@ class OverwrittenInputs:
                 be written to.
         """
         found = list(inputs)
-        nearby = _pairs_nearby(inputs)
+        are_copied = self.are_kept or not (writes or any(self.places.values()))
+        others = {} if are_copied else self._find_sharing(inputs, weights)
         for index, is_donated in self.places.items():
             if self.are_kept or not (is_donated or writes):
                 found[index] = copy_with_strides(inputs[index])
-                continue
-            others = (
-                place
-                for place in nearby.get(index, ())
-                if _have_common_elements(inputs[index], inputs[place])
-            )
-            names = (self.graph.inputs[place].name for place in others)
-            other = next(names, None) or weights.find_sharing(inputs[index])
-            if is_donated:
-                self._require_own(index, inputs[index], other)
-            elif other is not None:
+            elif is_donated:
+                self._require_own(index, inputs[index], others[index])
+            elif others[index] is not None:
                 found[index] = copy_with_strides(inputs[index])
         return found
 
@@ -153,17 +179,41 @@ class OverwrittenInputs:
             copy_with_strides(item) if place in self.places else item for place, item in enumerate(inputs)
         ]
 
+    def _find_sharing(self, inputs: Sequence[Any], weights: ReadMemory) -> Mapping[int, str | None]:
+        """Return for each of these inputs the name of a tensor with elements in its memory, if any."""
+        memory = list(map(_memory_of, inputs, self._have_fixed_sizes))
+        if self._known and self._known[0].holds(inputs, memory, weights):
+            return dict.fromkeys(self.places)
+        nearby = _pairs_nearby(inputs)
+        found = {}
+        for index in self.places:
+            item = inputs[index]
+            others = (place for place in nearby.get(index, ()) if _have_common_elements(item, inputs[place]))
+            names = (self.graph.inputs[place].name for place in others)
+            found[index] = next(names, None) or weights.find_sharing(item)
+        if not any(found.values()):
+            ranges = [address_range(inputs[index]) for index in self.places]
+            self._known[:] = [_NothingShared(weights, memory, frozenset(self.places), ranges)]
+        return found
+
     def _require_own(self, index: int, item: Any, other: str | None) -> None:
-        value = self.graph.inputs[index]
         problem = find_write_problem(item)
         if other is not None:
             problem = f"shares memory with %{other}", "pass a copy of one of them (clone)"
         if problem is not None:
+            name = self.graph.inputs[index].name
             raise ExecutionError(
-                f"the input %{value.name} is donated, but the tensor that is given {problem[0]}",
+                f"the input %{name} is donated, but the tensor that is given {problem[0]}",
                 where=f"graph {self.graph.name!r}",
                 fix=problem[1],
             )
+
+
+def _memory_of(item: Any, has_fixed_sizes: bool) -> Any:
+    """Return what tells the elements of an input from others; None for what has no strides."""
+    if not isinstance(item, torch.Tensor) or item.layout is not torch.strided:
+        return None
+    return item.data_ptr() if has_fixed_sizes else (item.data_ptr(), item.shape, item.stride())
 
 
 def _have_common_elements(left: torch.Tensor, right: torch.Tensor) -> bool:
