@@ -6,10 +6,10 @@
 
 #include "ops/conv/bands.h"
 #include "ops/conv/depthwise.h"
-#include "ops/conv/planned_kernel.h"
 #include "ops/conv/steps.h"
 #include "ops/gemm/tile.h"
 #include "ops/host_simd.h"
+#include "ops/planned_kernel.h"
 #include "ops/threads.h"
 
 namespace npu::conv {

@@ -1,10 +1,12 @@
-// Kernels of convolutions: a plan is made of the description of a call, once where a program keeps it.
+// Kernels of the host that make a plan of the description of a call, once where a program keeps it: a launch of a small
+// op takes less time than its plan.
 #pragma once
 
-#include "ops/conv/conv.h"
+#include "core/kernel.h"
 
-namespace npu::conv {
+namespace npu {
 
+// `Plan` has run(call), for calls of the description that it was made of, from any thread, and workspace_bytes().
 template <class Plan>
 class PlannedKernel final : public Kernel {
  public:
@@ -35,4 +37,4 @@ class PlannedKernel final : public Kernel {
   Functions functions_;
 };
 
-}  // namespace npu::conv
+}  // namespace npu
