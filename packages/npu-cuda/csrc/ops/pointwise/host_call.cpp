@@ -171,18 +171,23 @@ class Walk {
   Buffer buffers_[kMaxRows];
 };
 
+// Whether the rows of a window follow one another in each operand.
+bool are_one_row(const HostCall& call, int64_t rows, int64_t columns) {
+  for (int i = 0; i < call.nest.operands && rows > 1; ++i) {
+    if (!call.operands[i].is_constant && call.nest.strides[i][1] != columns) return false;
+  }
+  return true;
+}
+
 // A window whose rows are where they are to be computed.
 void run_rows(const HostCall& call, void* const* data, int64_t rows, int64_t columns) {
   Buffer buffers[kMaxRows];
   void* of_block[kMaxRows];
   for (int i = 0; i < kMaxRows; ++i) of_block[i] = buffers[i].bytes;
-  bool is_one_row = true;
   for (int i = 0; i < call.nest.operands; ++i) {
     const HostOperand& operand = call.operands[i];
-    if (operand.is_constant) operand.read(data[i], 0, of_block[i], std::min(kBlock, rows * columns));
-    else is_one_row &= call.nest.strides[i][1] == columns;
+    if (operand.is_constant) operand.read(data[i], 0, of_block[i], std::min(kBlock, columns));
   }
-  if (is_one_row) columns *= std::exchange(rows, 1);
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t column = 0; column < columns; column += kBlock) {
       for (int i = 0; i < call.nest.operands; ++i) {
@@ -262,7 +267,10 @@ void run_on_host(const HostCall& host_call, const OpCall& call) {
 }
 
 void run_window(const HostCall& host_call, void* const* data, int64_t rows, int64_t columns) {
-  if (host_call.has_rows && columns >= kShortRow) return run_rows(host_call, data, rows, columns);
+  if (host_call.has_rows) {
+    if (are_one_row(host_call, rows, columns)) return run_rows(host_call, data, 1, rows * columns);
+    if (columns >= kShortRow) return run_rows(host_call, data, rows, columns);
+  }
   HostCall window = host_call;
   window.nest.shape[0] = columns;
   window.nest.shape[1] = rows;
