@@ -2,6 +2,10 @@
 // op takes less time than its plan.
 #pragma once
 
+#include <algorithm>
+#include <string>
+#include <utility>
+
 #include "core/kernel.h"
 
 namespace npu {
@@ -16,8 +20,8 @@ class PlannedKernel final : public Kernel {
     Cost (*cost)(const OpCall& call);
   };
 
-  PlannedKernel(OpKind kind, const char* id, Functions functions, int32_t priority = 0)
-      : Kernel({.kind = kind, .id = id, .device = DeviceType::Host, .priority = priority}), functions_(functions) {}
+  PlannedKernel(OpKind kind, std::string id, Functions functions, int32_t priority = 0)
+      : Kernel({.kind = kind, .id = std::move(id), .device = DeviceType::Host, .priority = priority}), functions_(functions) {}
 
   Status supported(const OpCall& call) const override { return functions_.check(call); }
   uint64_t workspace_bytes(const OpCall& call) const override { return functions_.plan(call).workspace_bytes(); }
@@ -28,7 +32,8 @@ class PlannedKernel final : public Kernel {
   void release(void* state) const noexcept override { delete static_cast<Plan*>(state); }
 
   Status launch(const OpCall& call) const override {
-    if (call.outputs[0].numel == 0) return {};
+    const auto is_empty = [](const TensorDesc& tensor) { return tensor.numel == 0; };
+    if (std::all_of(call.outputs, call.outputs + call.num_outputs, is_empty)) return {};
     if (call.state) return static_cast<const Plan*>(call.state)->run(call), Status();
     return functions_.plan(call).run(call), Status();
   }

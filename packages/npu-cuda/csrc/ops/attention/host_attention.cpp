@@ -15,6 +15,10 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr double kManyOperations = 1e6;  // below it threads take longer to wake than to work
 
+// Values that span no more are read where they are. Rows further apart, by a power of two, would be in few sets of the
+// first cache.
+constexpr int64_t kNearNumbers = 8192;
+
 // Some queries of the heads of a group.
 struct Block {
   Scores scores;
@@ -79,9 +83,14 @@ struct AttendBlock : ScoreLoop<kBytes, kVectors> {
       if (is_hidden(b.scores, first, count)) continue;
       Base::make(b.scores, first, count);
       normalize(b, count, first == 0);
-      // Rows that are a power of two apart would be in few sets of the first cache.
-      for (int64_t key = 0; key < count; ++key) std::copy_n(b.v + (first + key) * b.v_stride, b.value_size, b.values + key * b.value_size);
-      Base::compute({b.sums, kColumns, b.sums, kColumns, b.values, 1, b.value_size, b.scores.scores, kColumns, count}, b.value_size);
+      const float* values = b.v + first * b.v_stride;
+      int64_t stride = b.v_stride;
+      if (count * stride > kNearNumbers) {
+        for (int64_t key = 0; key < count; ++key) std::copy_n(values + key * stride, b.value_size, b.values + key * b.value_size);
+        values = b.values;
+        stride = b.value_size;
+      }
+      Base::compute({b.sums, kColumns, b.sums, kColumns, values, 1, stride, b.scores.scores, kColumns, count}, b.value_size);
     }
     finish(b);
   }
