@@ -55,6 +55,12 @@ RowMemory::RowMemory(const HostRows& rows, const OpCall& call) : numbers{}, sums
 RowBlocks::RowBlocks(const HostRows& rows, const RowMemory& memory, int64_t row)
     : rows_(rows), memory_(memory), row_(row), cursor_(&rows.rows, row) {
   for (int i = 0; i < kBuffers; ++i) along[i] = buffers_[i];
+  for (int i = 0; i <= rows.inputs; ++i) starts_[i] = memory.along[i] + cursor_.offset(i) * rows.along[i].bytes;
+}
+
+void RowBlocks::find_row() {
+  cursor_.advance(1);
+  for (int i = 0; i <= rows_.inputs; ++i) starts_[i] = memory_.along[i] + cursor_.offset(i) * rows_.along[i].bytes;
 }
 
 void RowBlocks::gather(int operand, int64_t at, int64_t n) {
@@ -62,7 +68,7 @@ void RowBlocks::gather(int operand, int64_t at, int64_t n) {
   if (from.is_fixed && rows_.is_resident && has_[operand]) return;
   has_[operand] = true;
   const Nest& columns = rows_.columns;
-  const char* row = memory_.along[operand] + cursor_.offset(operand) * from.bytes;
+  const char* row = starts_[operand];
   pointwise::Cursor place(&columns, at);
   for (int64_t done = 0; done < n;) {
     const int64_t run = std::min(place.left_in_row(), n - done);
@@ -77,7 +83,7 @@ void RowBlocks::scatter(int64_t at, int64_t n) {
   const int result = rows_.inputs;
   const HostOperand& to = rows_.along[result];
   const Nest& columns = rows_.columns;
-  char* row = memory_.along[result] + cursor_.offset(result) * to.bytes;
+  char* row = starts_[result];
   pointwise::Cursor place(&columns, at);
   for (int64_t done = 0; done < n;) {
     const int64_t run = std::min(place.left_in_row(), n - done);

@@ -55,12 +55,13 @@ class RowBlocks {
   // Moves to the next row.
   void advance() {
     ++row_;
-    cursor_.advance(1);
+    if (rows_.rows.rank > 1) return find_row();
+    for (int i = 0; i <= rows_.inputs; ++i) starts_[i] += rows_.rows.strides[i][0] * rows_.along[i].bytes;
   }
   void load(int64_t at, int64_t n) {
     for (int i = 0; i <= rows_.inputs; ++i) {
       const HostOperand& operand = rows_.along[i];
-      if (operand.is_direct) along[i] = memory_.along[i] + (cursor_.offset(i) + at) * operand.bytes;
+      if (operand.is_direct) along[i] = starts_[i] + at * operand.bytes;
       else if (i < rows_.inputs) gather(i, at, n);
     }
   }
@@ -87,13 +88,15 @@ class RowBlocks {
   void* along[kBuffers];  // of the block: the inputs, then the result
 
  private:
+  void find_row();
   void gather(int operand, int64_t at, int64_t n);
   void scatter(int64_t at, int64_t n);
 
   const HostRows& rows_;
   const RowMemory& memory_;
   int64_t row_;
-  pointwise::Cursor cursor_;
+  pointwise::Cursor cursor_;  // where rows have several axes
+  char* starts_[kBuffers];    // of the row
   bool has_[kBuffers] = {};  // a row that is the same for all
   // A line longer than a block, so that places of the same number do not compete for the same lines of the
   // cache.
