@@ -48,6 +48,19 @@ op_call(OpKind.Gemm, [a, b], [d.zero_()])
 print("the same" if torch.equal(d, alone) else "another product")
 """
 
+# Of attention: of four heads of 16 queries, then of 512.
+STARTED = """
+import os, torch
+from npu_cuda import _C, op_call
+_C.set_thread_count(4)
+before, started = len(os.listdir("/proc/self/task")), []
+for queries in (16, 512):
+    tensors = [torch.randn(1, 4, queries, 8) for _ in range(4)]
+    op_call(_C.kinds()["Attention"], tensors[:3], tensors[3:])
+    started.append(len(os.listdir("/proc/self/task")) - before)
+print(*started)
+"""
+
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
@@ -72,3 +85,12 @@ def test_without_threads_the_caller_works_alone() -> None:
     result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
 
     assert result.stdout.split("\n")[-2:-1] == ["the same"], result.stderr[-2000:]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the threads of a process are counted by Linux")
+def test_attention_of_few_queries_starts_no_threads() -> None:
+    command = [sys.executable, "-c", STARTED]
+
+    result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+
+    assert result.stdout.split()[-2:] == ["0", "3"], result.stderr[-2000:]

@@ -13,6 +13,11 @@ namespace npu::attention {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr double kManyOperations = 1e6;  // below it threads take longer to wake than to work
+
+// Values that span no more are read where they are. Rows further apart, by a power of two, would be in few sets of the
+// first cache.
+constexpr int64_t kNearNumbers = 8192;
 
 // Some queries of the heads of a group.
 struct Block {
@@ -78,12 +83,22 @@ struct AttendBlock : ScoreLoop<kBytes, kVectors> {
       if (is_hidden(b.scores, first, count)) continue;
       Base::make(b.scores, first, count);
       normalize(b, count, first == 0);
-      // Rows that are a power of two apart would be in few sets of the first cache.
-      for (int64_t key = 0; key < count; ++key) std::copy_n(b.v + (first + key) * b.v_stride, b.value_size, b.values + key * b.value_size);
-      Base::compute({b.sums, kColumns, b.sums, kColumns, b.values, 1, b.value_size, b.scores.scores, kColumns, count}, b.value_size);
+      const float* values = b.v + first * b.v_stride;
+      int64_t stride = b.v_stride;
+      if (count * stride > kNearNumbers) {
+        for (int64_t key = 0; key < count; ++key) std::copy_n(values + key * stride, b.value_size, b.values + key * b.value_size);
+        values = b.values;
+        stride = b.value_size;
+      }
+      Base::compute({b.sums, kColumns, b.sums, kColumns, values, 1, stride, b.scores.scores, kColumns, count}, b.value_size);
     }
     finish(b);
   }
+};
+
+// The queries of a block: `count` from `first` on, of `head` and of those after it.
+struct BlockPlace {
+  int64_t batch, head, first, count;
 };
 
 // How a call is cut into blocks, and its workspace.
@@ -104,8 +119,9 @@ class Call {
     operands_.load(memory);
     const int64_t slices = (int64_t(call.workspace_bytes / sizeof(float)) - operands_.elements()) / slice_;
     const int64_t items = g_.batch * g_.heads / joined_ * blocks_;
+    const int64_t least = operations() < kManyOperations ? items : (items + slices - 1) / slices;
     std::atomic<int64_t> taken{0};
-    parallel_for(items * kItem, (items + slices - 1) / slices * kItem, [&](int64_t begin, int64_t end) {
+    parallel_for(items * kItem, least * kItem, [&](int64_t begin, int64_t end) {
       float* const slice = memory + operands_.elements() + taken++ * slice_;
       for (int64_t item = begin / kItem; item < end / kItem; ++item) run_block(item, memory, slice);
     });
@@ -113,18 +129,68 @@ class Call {
 
  private:
   int64_t widest() const { return std::max(g_.size, g_.value_size); }
+  // An exponential is about as many as a product of 32 numbers.
+  double operations() const {
+    return 2.0 * double(g_.batch * g_.heads * g_.queries) * double(g_.keys) * double(g_.size + g_.value_size + 32);
+  }
   void run_block(int64_t index, const float* memory, float* slice) const;
+  void read_queries(const BlockPlace& place, float* rows, int64_t columns, float* queries) const;
+  void write_results(const BlockPlace& place, const float* sums, int64_t columns, float* rows) const;
+  float* matrix_at(const View& view, const BlockPlace& place) const;
+  template <class F>
+  void each_row(const BlockPlace& place, F f) const;
 
   Geometry g_;
   int64_t joined_, columns_, blocks_, slice_;
   Operands operands_;
 };
 
+// Calls f(column, head, query).
+template <class F>
+void Call::each_row(const BlockPlace& place, F f) const {
+  int64_t head = place.head + place.first / g_.queries, query = place.first % g_.queries;
+  for (int64_t column = 0; column < place.count; ++column) {
+    f(column, head, query);
+    if (++query == g_.queries) query = 0, ++head;
+  }
+}
+
+// The rows of a block where they are the rows of a matrix of numbers, which are its third stride apart; else null.
+float* Call::matrix_at(const View& view, const BlockPlace& place) const {
+  const int64_t query = place.first % g_.queries;
+  if (g_.dtype != kFloat32 || view.strides[3] != 1 || query + place.count > g_.queries) return nullptr;
+  return reinterpret_cast<float*>(view.at(sizeof(float), place.batch, place.head + place.first / g_.queries, query));
+}
+
+void Call::read_queries(const BlockPlace& place, float* rows, int64_t columns, float* queries) const {
+  if (place.count < columns) std::fill(queries, queries + g_.size * columns, 0.0f);
+  if (const float* const matrix = matrix_at(g_.q, place)) {
+    return transpose(matrix, g_.q.strides[2], place.count, g_.size, g_.scale, queries, columns);
+  }
+  const pointwise::ReadRow read = pointwise::reader(pointwise::element_of(g_.dtype), pointwise::kFloat32);
+  each_row(place, [&](int64_t column, int64_t head, int64_t query) {
+    read(g_.q.at(item_bytes(g_.dtype), place.batch, head, query), g_.q.strides[3], rows + column * g_.size, g_.size);
+  });
+  transpose(rows, g_.size, place.count, g_.size, g_.scale, queries, columns);
+}
+
+void Call::write_results(const BlockPlace& place, const float* sums, int64_t columns, float* rows) const {
+  if (float* const matrix = matrix_at(g_.o, place)) {
+    return transpose(sums, columns, g_.value_size, place.count, 1.0f, matrix, g_.o.strides[2]);
+  }
+  transpose(sums, columns, g_.value_size, place.count, 1.0f, rows, g_.value_size);
+  const pointwise::WriteRow write = pointwise::writer(pointwise::element_of(g_.dtype), pointwise::kFloat32);
+  each_row(place, [&](int64_t column, int64_t head, int64_t query) {
+    char* const to = g_.o.at(item_bytes(g_.dtype), place.batch, head, query);
+    write(rows + column * g_.value_size, to, g_.o.strides[3], g_.value_size);
+  });
+}
+
 void Call::run_block(int64_t index, const float* memory, float* slice) const {
   const int64_t first = index % blocks_ * columns_, joined = index / blocks_;  // the first query of a head or group
-  const int64_t head = joined * joined_ % g_.heads, batch = joined * joined_ / g_.heads;
-  const int64_t group = head / g_.heads_of_group(), count = std::min(columns_, joined_ * g_.queries - first);
-  const int64_t item = item_bytes(g_.dtype), columns = columns_for(count);
+  const BlockPlace place{joined * joined_ / g_.heads, joined * joined_ % g_.heads, first,
+                         std::min(columns_, joined_ * g_.queries - first)};
+  const int64_t group = place.head / g_.heads_of_group(), columns = columns_for(place.count);
   float* const queries = slice;
   float* const scores = queries + g_.size * columns;
   float* const sums = scores + kKeys * columns;
@@ -133,32 +199,26 @@ void Call::run_block(int64_t index, const float* memory, float* slice) const {
   float* const positions = total + columns;
   float* const rows = positions + columns;  // of queries, then of results
   float* const values = rows + widest() * columns;
-  const auto element = pointwise::element_of(g_.dtype);
-  const pointwise::ReadRow read = pointwise::reader(element, pointwise::kFloat32);
-  std::fill(queries, queries + g_.size * columns, 0.0f);
+  read_queries(place, rows, columns, queries);
   std::fill(positions, positions + columns, kInfinity);
   int64_t earliest = g_.queries, last = 0;
-  for (int64_t column = 0; column < count; ++column) {
-    const int64_t at = first + column, query = at % g_.queries;
+  each_row(place, [&](int64_t column, int64_t, int64_t query) {
     positions[column] = float(query);
     earliest = std::min(earliest, query);
     last = std::max(last, query);
-    read(g_.q.at(item, batch, head + at / g_.queries, query), g_.q.strides[3], rows + column * g_.size, g_.size);
-  }
-  transpose(rows, g_.size, count, g_.size, g_.scale, queries, columns);
-  const float* const mask = operands_.mask(memory, batch, head);
-  const Block block{{g_.size, operands_.keys(memory, batch, group), operands_.key_stride(), mask ? mask + first : nullptr,
-                     operands_.mask_width(), g_.is_causal ? earliest + 1 : g_.keys, queries, count, positions, scores},
+  });
+  const float* const mask = operands_.mask(memory, place.batch, place.head);
+  const Block block{{g_.size, operands_.keys(memory, place.batch, group), operands_.key_stride(),
+                     mask ? mask + first : nullptr, operands_.mask_width(), g_.is_causal ? earliest + 1 : g_.keys, queries,
+                     place.count, positions, scores},
                     g_.is_causal ? std::min(g_.keys, last + 1) : g_.keys, g_.value_size,
-                    operands_.values(memory, batch, group), operands_.value_stride(), values, sums, most, total};
+                    operands_.values(memory, place.batch, group), operands_.value_stride(), values, sums, most, total};
   run_columns<AttendBlock>(columns, &block);
-  transpose(sums, columns, g_.value_size, count, 1.0f, rows, g_.value_size);
-  const pointwise::WriteRow write = pointwise::writer(element, pointwise::kFloat32);
-  for (int64_t column = 0; column < count; ++column) {
-    const int64_t at = first + column, query = at % g_.queries, own_head = head + at / g_.queries;
-    write(rows + column * g_.value_size, g_.o.at(item, batch, own_head, query), g_.o.strides[3], g_.value_size);
-    if (g_.has_lse) *reinterpret_cast<float*>(g_.lse.at(sizeof(float), batch, own_head, query)) = most[column];
-  }
+  write_results(place, sums, columns, rows);
+  if (!g_.has_lse) return;
+  each_row(place, [&](int64_t column, int64_t head, int64_t query) {
+    *reinterpret_cast<float*>(g_.lse.at(sizeof(float), place.batch, head, query)) = most[column];
+  });
 }
 
 Status launch(const OpCall& call) {

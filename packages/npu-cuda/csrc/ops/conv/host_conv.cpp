@@ -6,10 +6,10 @@
 
 #include "ops/conv/bands.h"
 #include "ops/conv/depthwise.h"
-#include "ops/conv/planned_kernel.h"
 #include "ops/conv/steps.h"
 #include "ops/gemm/tile.h"
 #include "ops/host_simd.h"
+#include "ops/planned_kernel.h"
 #include "ops/threads.h"
 
 namespace npu::conv {
@@ -112,7 +112,8 @@ void run_block(const Block& block) {
     if (block.columns > 48) return run_with_avx512<RunBlock<64, 4>>(&block);
     if (block.columns > 32) return run_with_avx512<RunBlock<64, 3>>(&block);
     if (block.columns > 16) return run_with_avx512<RunBlock<64, 2>>(&block);
-    return run_with_avx512<RunBlock<64, 1>>(&block);
+    if (block.columns > 8) return run_with_avx512<RunBlock<64, 1>>(&block);
+    return run_with_avx512<RunBlock<32, 1>>(&block);  // some processors compute half a vector in half the time
   }
   if (has_avx2()) return block.columns > 8 ? run_with_avx2<RunBlock<32, 2>>(&block) : run_with_avx2<RunBlock<32, 1>>(&block);
 #endif

@@ -6,9 +6,9 @@
 
 #include "ops/conv/bands.h"
 #include "ops/conv/depthwise.h"
-#include "ops/conv/planned_kernel.h"
 #include "ops/conv/steps.h"
 #include "ops/host_simd.h"
+#include "ops/planned_kernel.h"
 #include "ops/pointwise/vector_instructions.h"
 #include "ops/threads.h"
 

@@ -7,10 +7,10 @@
 #include <atomic>
 
 #include "ops/conv/depthwise.h"
-#include "ops/conv/planned_kernel.h"
 #include "ops/conv/steps.h"
 #include "ops/gemm/host_block.h"
 #include "ops/host_simd.h"
+#include "ops/planned_kernel.h"
 #include "ops/pointwise/vector_instructions.h"
 #include "ops/threads.h"
 

@@ -74,7 +74,7 @@ Status launch(const OpCall& call) {
     } else {
       Steps steps;
       NPU_TRY(steps.make(it.fused, product.stride()));
-      const Steps::Launch launched(steps, it.fused);
+      const Steps::Launch launched(steps, it.fused.inputs + 1, it.fused.outputs);
       product.run(call.workspace, bias, launched.finish());
     }
   }

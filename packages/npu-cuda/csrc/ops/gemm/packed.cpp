@@ -2,6 +2,7 @@
 
 #include "ops/fused/following_call.h"
 #include "ops/gemm/steps.h"
+#include "ops/planned_kernel.h"
 #include "ops/threads.h"
 
 namespace npu {
@@ -113,52 +114,53 @@ Problem problem_of_packed(const OpCall& call) {
   return problem;
 }
 
-class PackedGemmKernel final : public Kernel {
+Status check(const OpCall& call) {
+  NPU_TRY(gemm_tensors_supported(call));
+  const auto attrs = attrs_of<PackedAttrs>(call);
+  Steps steps;
+  if (attrs.steps > 0) return steps.make(FusedCall(call).call, 1);
+  if (call.num_inputs > 2 + (attrs.has_bias ? 1 : 0) || call.num_outputs > 1) {
+    return Status::not_implemented("it has more tensors than a product, but no steps");
+  }
+  return expect_either(call.outputs[0], call.inputs[0].dtype, "D");
+}
+
+Cost cost(const OpCall& call) {
+  return cost_of(call, 2.0 * double(call.outputs[0].numel) * double(from_last(call.inputs[0], 1)));
+}
+
+// All of a call but the addresses of its tensors.
+class PackedPlan {
  public:
-  PackedGemmKernel() : Kernel({.kind = kPackedGemm, .id = "packed_gemm.host", .device = DeviceType::Host}) {}
-
-  Status supported(const OpCall& call) const override {
-    NPU_TRY(gemm_tensors_supported(call));
+  explicit PackedPlan(const OpCall& call)
+      : product_(problem_of_packed(call), from_last(call.inputs[1], 1)), own_inputs_(2) {
     const auto attrs = attrs_of<PackedAttrs>(call);
-    Steps steps;
-    if (attrs.steps > 0) return steps.make(FusedCall(call).call, 1);
-    if (call.num_inputs > 2 + (attrs.has_bias ? 1 : 0) || call.num_outputs > 1) {
-      return Status::not_implemented("it has more tensors than a product, but no steps");
-    }
-    return expect_either(call.outputs[0], call.inputs[0].dtype, "D");
+    if (attrs.has_bias) bias_ = broadcast_operand(call.inputs[own_inputs_++], call.outputs[0]);
+    has_steps_ = attrs.steps > 0;
+    if (has_steps_) (void)steps_.make(FusedCall(call).call, product_.stride());  // the call is supported
+  }
+  PackedPlan(const PackedPlan&) = delete;
+
+  uint64_t workspace_bytes() const { return product_.workspace_bytes(); }
+
+  void run(const OpCall& call) const {
+    const Product product = product_.over(call.inputs[0].data, call.inputs[1].data, call.outputs[0].data);
+    Operand bias = bias_;
+    if (own_inputs_ > 2) bias.data = call.inputs[2].data;
+    if (!has_steps_) return product.run(call.workspace, bias, {});
+    const Steps::Launch launched(steps_, call.inputs + own_inputs_, call.outputs);
+    product.run(call.workspace, bias, launched.finish());
   }
 
-  Status prepare(const OpCall& call, void** state) const override {
-    *state = nullptr;
-    if (attrs_of<PackedAttrs>(call).steps == 0) return {};
-    auto steps = std::make_unique<Steps>();
-    NPU_TRY(steps->make(FusedCall(call).call, from_last(call.inputs[1], 1)));
-    return *state = steps.release(), Status();
-  }
-  void release(void* state) const noexcept override { delete static_cast<Steps*>(state); }
-
-  uint64_t workspace_bytes(const OpCall& call) const override {
-    return Product(problem_of_packed(call), from_last(call.inputs[1], 1)).workspace_bytes();
-  }
-
-  Status launch(const OpCall& call) const override {
-    if (call.outputs[0].numel == 0) return {};
-    const int64_t width = from_last(call.inputs[1], 1);
-    Operand bias{};
-    if (attrs_of<PackedAttrs>(call).has_bias) bias = broadcast_operand(call.inputs[2], call.outputs[0]);
-    const Product product(problem_of_packed(call), width);
-    if (attrs_of<PackedAttrs>(call).steps == 0) return product.run(call.workspace, bias, {}), Status();
-    const FusedCall fused(call);
-    Steps own;
-    if (!call.state) NPU_TRY(own.make(fused.call, width));
-    const Steps::Launch launched(call.state ? *static_cast<const Steps*>(call.state) : own, fused.call);
-    return product.run(call.workspace, bias, launched.finish()), Status();
-  }
-
-  Cost cost(const OpCall& call) const override {
-    return cost_of(call, 2.0 * double(call.outputs[0].numel) * double(from_last(call.inputs[0], 1)));
-  }
+ private:
+  Product product_;
+  int own_inputs_;  // those that are not of steps
+  Operand bias_{};
+  bool has_steps_;
+  Steps steps_;
 };
+
+PackedPlan plan_of(const OpCall& call) { return PackedPlan(call); }
 
 }  // namespace
 
@@ -174,7 +176,8 @@ std::vector<OpInfo> packed_gemm_infos() {
 
 std::vector<KernelPtr> packed_gemm_host_kernels() {
   return {make_kernel({kPackMatrix, "pack_matrix.host", DeviceType::Host}, {pack_supported, launch_pack}),
-          std::make_shared<PackedGemmKernel>()};
+          std::make_shared<PlannedKernel<PackedPlan>>(
+              kPackedGemm, "packed_gemm.host", PlannedKernel<PackedPlan>::Functions{check, plan_of, cost})};
 }
 
 }  // namespace npu

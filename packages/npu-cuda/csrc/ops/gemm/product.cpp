@@ -128,6 +128,14 @@ Product::Product(const Problem& problem, int64_t width)
   }
 }
 
+Product Product::over(void* a, void* b, void* d) const {
+  Product other = *this;
+  other.problem_.a.data = a;
+  other.problem_.b.data = b;
+  other.problem_.d.data = d;
+  return other;
+}
+
 uint64_t Product::workspace_bytes() const {
   if (is_few_) return uint64_t(problem_.items) * bytes_of_rows();
   const uint64_t rows = aligned(uint64_t(stage_items_) * bytes_of_rows());

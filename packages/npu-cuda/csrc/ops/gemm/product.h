@@ -40,6 +40,9 @@ class Product {
   // `width`: of panels that problem.b has already, one after the other; 0 where they are to be made of its rows.
   explicit Product(const Problem& problem, int64_t width = 0);
 
+  // The same product of other matrices.
+  Product over(void* a, void* b, void* d) const;
+
   // Of the rows of sums of a part.
   int64_t stride() const { return width_; }
   uint64_t workspace_bytes() const;

@@ -12,14 +12,12 @@ class Steps {
   // `fused`: the call of the Fused op. Its first input is described as the product in rows of `width` numbers.
   Status make(const OpCall& fused, int64_t width);
 
-  // The tensors of one launch.
+  // The tensors of one launch, of the same description: the inputs after the product, and the outputs.
   struct Launch {
     const Steps* steps;
-    int count = 0;
-    Operand operands[pointwise::kMaxOperands];  // the first one is the product
-    Problem rows{};  // which of them the operands have in order: fewer than the product where one is broadcast
+    void* data[pointwise::kMaxOperands];
 
-    Launch(const Steps& steps, const OpCall& fused);
+    Launch(const Steps& steps, const TensorDesc* inputs, const TensorDesc* outputs);
     Finish finish() const { return {run, this}; }
   };
 
@@ -28,6 +26,9 @@ class Steps {
 
   fusion::Plan plan_;
   pointwise::HostCall window_{};
+  int inputs_ = 0, count_ = 0;
+  Operand operands_[pointwise::kMaxOperands];  // without addresses; the first one is the product
+  Problem rows_{};  // which of them the operands have in order: fewer than the product where one is broadcast
 };
 
 }  // namespace npu::gemm

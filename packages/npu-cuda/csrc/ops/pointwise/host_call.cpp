@@ -15,6 +15,13 @@ constexpr int64_t kLongRow = 128;          // shorter ones always share a block
 constexpr int64_t kShortRow = 16;          // shorter ones are not worth a call of a reader
 constexpr int64_t kMostBytes = 8;          // of a number
 constexpr int64_t kLeastOfAThread = 32768; // elements
+constexpr int64_t kLineBytes = 64;
+
+// A block in the first cache. A line longer than it needs, so that places of the same number in several of them do not
+// compete for the same lines of the cache.
+struct alignas(kLineBytes) Buffer {
+  char bytes[kBlock * kMostBytes + kLineBytes];
+};
 
 // The rows of a call whose operands are contiguous numbers of one shape: most calls, which need no nest. What broadcasts
 // to a shape of as many elements has them in the same order.
@@ -40,15 +47,25 @@ void lengthen_rows(Nest* nest) {
   for (int i = 0; i < nest->operands; ++i) std::swap(nest->strides[i][0], nest->strides[i][longest]);
 }
 
+// Computes n numbers of each row.
+void run_steps(const HostCall& call, void* const* rows, int64_t n) {
+  void* of_step[kMaxOperands];
+  for (const HostStep& step : call.steps) {
+    for (int i = 0; i < step.num_inputs + step.num_outputs; ++i) of_step[i] = rows[step.rows[i]];
+    if (step.compute) step.compute(of_step, of_step + step.num_inputs, n, step.attrs);
+    else if (of_step[0] != of_step[1]) std::memcpy(of_step[1], of_step[0], size_t(n * call.operands[0].number_bytes));
+  }
+}
+
 // Walks a range of the elements of a call.
 class Walk {
  public:
   Walk(const HostCall& host_call, void* const* data, int64_t begin, int64_t end)
       : call_(host_call), cursor_(&host_call.nest, begin), place_(begin), end_(end) {
-    for (int i = 0; i < kMaxRows; ++i) rows_[i] = buffers_[i];
+    for (int i = 0; i < kMaxRows; ++i) rows_[i] = buffers_[i].bytes;
     for (int i = 0; i < call_.nest.operands; ++i) {
       data_[i] = static_cast<char*>(data[i]);
-      if (call_.operands[i].is_constant) call_.operands[i].read(data_[i], 0, buffers_[i], kBlock);
+      if (call_.operands[i].is_constant) call_.operands[i].read(data_[i], 0, buffers_[i].bytes, kBlock);
     }
   }
 
@@ -59,7 +76,7 @@ class Walk {
       count_ = std::min(end_ - place_, left < row ? left : most);
       if (call_.needs_blocks) count_ = std::min(count_, kBlock);
       read();
-      compute();
+      run_steps(call_, rows_, count_);
       write();
       // In place: what is copied right after it was written waits for all that was written before.
       if (call_.joins_rows) std::construct_at(&cursor_, &call_.nest, place_ + count_);
@@ -68,18 +85,6 @@ class Walk {
   }
 
  private:
-  void compute() {
-    void* rows[kMaxOperands];
-    for (const HostStep& step : call_.steps) {
-      for (int i = 0; i < step.num_inputs + step.num_outputs; ++i) rows[i] = rows_[step.rows[i]];
-      step.compute ? step.compute(rows, rows + step.num_inputs, count_, step.attrs) : copy(rows[0], rows[1]);
-    }
-  }
-
-  void copy(const void* from, void* to) const {
-    if (from != to) std::memcpy(to, from, size_t(count_ * call_.operands[0].number_bytes));
-  }
-
   char* place(const Cursor& at, int i) const { return data_[i] + at.offset(i) * call_.operands[i].bytes; }
   int64_t stride(int i) const { return call_.nest.strides[i][0]; }
   // The elements of the block are one row.
@@ -107,7 +112,7 @@ class Walk {
     bool has_rows = false;
     for (int i = 0; i < call_.nest.operands; ++i) {
       const HostOperand& operand = call_.operands[i];
-      rows_[i] = is_direct(i) ? place(cursor_, i) : buffers_[i];
+      rows_[i] = is_direct(i) ? place(cursor_, i) : buffers_[i].bytes;
       if (is_direct(i) || operand.is_constant || i >= call_.inputs || has_block(i)) continue;
       if (is_copy() && is_direct(1) && !stays(i)) rows_[i] = place(cursor_, 1);
       if (is_row(i)) read_elements(cursor_, i, rows_[i], count_);
@@ -163,9 +168,37 @@ class Walk {
   bool wants_rows_[kMaxOperands] = {};
   const char* filled_[kMaxOperands] = {};
   int64_t filled_count_[kMaxOperands] = {};
-  // A line longer than a block, so that places of the same number do not compete for the same lines of the cache.
-  alignas(64) char buffers_[kMaxRows][kBlock * kMostBytes + 64];
+  Buffer buffers_[kMaxRows];
 };
+
+// Whether the rows of a window follow one another in each operand.
+bool are_one_row(const HostCall& call, int64_t rows, int64_t columns) {
+  for (int i = 0; i < call.nest.operands && rows > 1; ++i) {
+    if (!call.operands[i].is_constant && call.nest.strides[i][1] != columns) return false;
+  }
+  return true;
+}
+
+// A window whose rows are where they are to be computed.
+void run_rows(const HostCall& call, void* const* data, int64_t rows, int64_t columns) {
+  Buffer buffers[kMaxRows];
+  void* of_block[kMaxRows];
+  for (int i = 0; i < kMaxRows; ++i) of_block[i] = buffers[i].bytes;
+  for (int i = 0; i < call.nest.operands; ++i) {
+    const HostOperand& operand = call.operands[i];
+    if (operand.is_constant) operand.read(data[i], 0, of_block[i], std::min(kBlock, columns));
+  }
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t column = 0; column < columns; column += kBlock) {
+      for (int i = 0; i < call.nest.operands; ++i) {
+        const HostOperand& operand = call.operands[i];
+        if (operand.is_constant) continue;
+        of_block[i] = static_cast<char*>(data[i]) + (row * call.nest.strides[i][1] + column) * operand.bytes;
+      }
+      run_steps(call, of_block, std::min(kBlock, columns - column));
+    }
+  }
+}
 
 // One row that goes through all axes.
 bool is_whole(const Nest& nest, int i) {
@@ -213,6 +246,7 @@ HostCall host_call_of(const OpCall& call, const Class* types, std::span<const Ho
 
 HostCall host_call_of(const Nest& nest, const OpCall& call, const Class* types, std::span<const HostStep> steps) {
   HostCall made{nest, call.num_inputs, steps, {}, steps.size() > 1, false};
+  made.has_rows = true;
   for (int i = 0; i < made.nest.operands; ++i) {
     const TensorDesc& tensor = operand_of(call, i);
     const Element element = element_of(tensor.dtype);
@@ -221,6 +255,7 @@ HostCall host_call_of(const Nest& nest, const OpCall& call, const Class* types, 
     made.operands[i] = {item_bytes(tensor.dtype), types[i] == kFloat32 ? 4 : 8, reader(element, types[i]),
                         writer(element, types[i]), is_constant, is_direct, false, false};
     made.needs_blocks |= !is_direct;
+    made.has_rows &= is_direct || is_constant;
   }
   return made;
 }
@@ -232,6 +267,10 @@ void run_on_host(const HostCall& host_call, const OpCall& call) {
 }
 
 void run_window(const HostCall& host_call, void* const* data, int64_t rows, int64_t columns) {
+  if (host_call.has_rows) {
+    if (are_one_row(host_call, rows, columns)) return run_rows(host_call, data, 1, rows * columns);
+    if (columns >= kShortRow) return run_rows(host_call, data, rows, columns);
+  }
   HostCall window = host_call;
   window.nest.shape[0] = columns;
   window.nest.shape[1] = rows;

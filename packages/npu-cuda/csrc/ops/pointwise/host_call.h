@@ -60,6 +60,7 @@ struct HostCall {
   HostOperand operands[kMaxOperands];
   bool needs_blocks;
   bool joins_rows;  // a block has several rows, else at most one
+  bool has_rows = false;  // the elements of every operand along a row are numbers in order, or one number
   const RandomKey* random = nullptr;  // of operand 0, which has no memory: its offsets are places of random numbers
 };
 

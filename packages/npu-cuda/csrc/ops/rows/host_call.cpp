@@ -10,8 +10,8 @@ namespace {
 // Adds the sums of the chunks in their order, and writes them.
 template <class Lane>
 void write_sums(const OpCall& call, const HostRows& rows, Class type) {
-  const int64_t width = rows.call.width();
-  auto* first = reinterpret_cast<Lane*>(rows.sums);
+  const int64_t width = rows.width();
+  auto* first = static_cast<Lane*>(call.workspace);
   for (int64_t chunk = 1; chunk < rows.chunks(); ++chunk) {
     const Lane* sums = first + chunk * 2 * width;
     for (int64_t i = 0; i < 2 * width; ++i) first[i] += sums[i];
@@ -25,22 +25,20 @@ void write_sums(const OpCall& call, const HostRows& rows, Class type) {
 
 }  // namespace
 
-Status run_on_host(const OpCall& call, HostRows rows, Class type, RunChunk run) {
+void run_on_host(const OpCall& call, const HostRows& rows, Class type, RunChunk run) {
   constexpr int64_t unit = 1024;  // of the shares that threads get
-  rows.sums = static_cast<char*>(call.workspace);
+  const RowMemory memory(rows, call);
   parallel_for(rows.chunks() * unit, unit, [&](int64_t begin, int64_t end) {
-    for (int64_t chunk = begin / unit; chunk < end / unit; ++chunk) run(&rows, chunk);
+    for (int64_t chunk = begin / unit; chunk < end / unit; ++chunk) run(&rows, &memory, chunk);
   });
-  if (!rows.has_sums) return {};
+  if (!rows.has_sums) return;
   type == pointwise::kFloat32 ? write_sums<float>(call, rows, type) : write_sums<double>(call, rows, type);
-  return {};
 }
 
-Status clear_sums(const OpCall& call) {
+void clear_sums(const OpCall& call) {
   for (int i = 1; i < call.num_outputs; ++i) {
     if (call.outputs[i].numel > 0) std::memset(call.outputs[i].data, 0, size_t(nbytes(call.outputs[i])));
   }
-  return {};
 }
 
 }  // namespace npu::rows

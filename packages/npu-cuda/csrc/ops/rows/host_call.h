@@ -2,20 +2,23 @@
 // which each chunk adds to memory of its own.
 #pragma once
 
+#include <optional>
+
+#include "ops/planned_kernel.h"
 #include "ops/rows/host_loop.h"
 
 namespace npu::rows {
 
-Status run_on_host(const OpCall& call, HostRows rows, Class type, RunChunk run);
+void run_on_host(const OpCall& call, const HostRows& rows, Class type, RunChunk run);
 // Sums over no rows.
-Status clear_sums(const OpCall& call);
+void clear_sums(const OpCall& call);
 
 // The host rows of a call; those of GroupNormBwd alone have their sums apart.
 template <class Fn>
 HostRows rows_of_call(const OpCall& call, Class type) {
   const auto attrs = attrs_of<typename Fn::Attrs>(call);
   const Shape shape = shape_of<Fn>();
-  HostRows rows = host_rows_of(row_call_of(call, shape, parameter_of(attrs)), type);
+  HostRows rows = host_rows_of(call, row_call_of(call, shape, parameter_of(attrs)), type);
   rows.eps = attrs.added();
   rows.has_result = shape.has_result && call.outputs[0].numel > 0;
   for (int i = 1; shape.given > 0 && shape.line.split == Split::LastAxes && i < call.num_outputs; ++i) {
@@ -24,37 +27,50 @@ HostRows rows_of_call(const OpCall& call, Class type) {
   return rows;
 }
 
-template <Class type>
-Status launch_channels(const OpCall& call) {
-  static const RunChunk run = chunk_loop<ChannelFormula, NumberOf<type>>();
-  const int64_t groups = attrs_of<Groups>(call).groups;
-  return run_on_host(call, host_rows_of(channel_call_of(call, groups), type), type, run);
-}
-
+// What of a description the launches need.
 template <class Fn, Class type>
-Status launch(const OpCall& call) {
-  static const RunChunk run = chunk_loop<typename Fn::Formula, NumberOf<type>>();
-  const bool is_gradient = Fn::Formula::kGiven > 0;
-  if (call.inputs[0].numel == 0) return is_gradient ? clear_sums(call) : Status();
-  if constexpr (Fn::Formula::kGiven > 0 && Fn::line.split == Split::Groups) {
-    if (call.outputs[1].numel + call.outputs[2].numel > 0) NPU_TRY(launch_channels<type>(call));
-    if (call.outputs[0].numel == 0) return {};
+class RowPlan {
+ public:
+  explicit RowPlan(const OpCall& call) {
+    if (call.inputs[0].numel == 0) return;
+    if constexpr (kHasChannels) {
+      const int64_t groups = attrs_of<typename Fn::Attrs>(call).groups;
+      if (call.outputs[1].numel + call.outputs[2].numel > 0) channels_ = host_rows_of(call, channel_call_of(call, groups), type);
+      if (call.outputs[0].numel == 0) return;
+    }
+    rows_ = rows_of_call<Fn>(call, type);
   }
-  return run_on_host(call, rows_of_call<Fn>(call, type), type, run);
-}
+
+  uint64_t workspace_bytes() const {
+    return rows_ && rows_->has_sums ? uint64_t(rows_->chunks() * 2 * rows_->width() * rows_->number_bytes) : 0;
+  }
+
+  void run(const OpCall& call) const {
+    static const RunChunk run = chunk_loop<typename Fn::Formula, NumberOf<type>>();
+    if (kIsGradient && call.inputs[0].numel == 0) return clear_sums(call);
+    if constexpr (kHasChannels) {
+      static const RunChunk run_channels = chunk_loop<ChannelFormula, NumberOf<type>>();
+      if (channels_) run_on_host(call, *channels_, type, run_channels);
+    }
+    if (rows_) run_on_host(call, *rows_, type, run);
+  }
+
+ private:
+  static constexpr bool kIsGradient = Fn::Formula::kGiven > 0;
+  static constexpr bool kHasChannels = kIsGradient && Fn::line.split == Split::Groups;
+
+  std::optional<HostRows> rows_, channels_;
+};
 
 template <class Fn, Class type>
-uint64_t workspace_bytes(const OpCall& call) {
-  if (call.inputs[0].numel == 0) return 0;
-  const HostRows rows = rows_of_call<Fn>(call, type);
-  return rows.has_sums ? uint64_t(rows.chunks() * 2 * rows.call.width() * rows.number_bytes) : 0;
-}
+RowPlan<Fn, type> plan_of(const OpCall& call) { return RowPlan<Fn, type>(call); }
 
 template <class Fn, Class type>
 void add_kernel(std::vector<KernelPtr>* kernels) {
+  using Planned = PlannedKernel<RowPlan<Fn, type>>;
   const std::string id = kernel_name<Fn>() + "." + pointwise::class_name(type) + ".host";
-  const KernelFunctions functions{supported<Fn, type>, launch<Fn, type>, cost<Fn>, workspace_bytes<Fn, type>};
-  kernels->push_back(make_kernel({Fn::line.kind, id, DeviceType::Host, 5}, functions));
+  const typename Planned::Functions functions{supported<Fn, type>, plan_of<Fn, type>, cost<Fn>};
+  kernels->push_back(std::make_shared<Planned>(Fn::line.kind, id, functions, 5));
 }
 
 template <class... Fns>

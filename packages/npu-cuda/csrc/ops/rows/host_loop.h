@@ -129,7 +129,7 @@ struct RowPasses : VectorsOf<Lane, kBytes> {
 
   template <class Each>
   NPU_INLINE void each_block(Each each) {
-    const int64_t width = rows.call.width();
+    const int64_t width = rows.width();
     if constexpr (kResident) return each(int64_t{0}, width);
     for (int64_t at = 0; at < width; at += kBlock) {
       const int64_t n = std::min(kBlock, width - at);
@@ -147,7 +147,7 @@ struct RowPasses : VectorsOf<Lane, kBytes> {
     // As a small vector: its functions are code here, those of single numbers calls of the library.
     Small finished[kNumbers];
     for (int k = 0; k < kNumbers; ++k) finished[k] = small(s[k]);
-    Step::template finish<Small>(small(total_of<Step>(totals)), Small(double(rows.call.width())), rows.eps,
+    Step::template finish<Small>(small(total_of<Step>(totals)), Small(double(rows.width())), rows.eps,
                                  finished);
     for (int k = 0; k < kNumbers; ++k) s[k] = N::of(finished[k].raw[0]);
   }
@@ -192,17 +192,13 @@ struct RowPasses : VectorsOf<Lane, kBytes> {
   template <class... Each>
   NPU_INLINE void run_row(Steps<Each...>, Lane* sums) {
     for (N& number : s) number = N(0);
-    Lane given[2];
-    if constexpr (F::kGiven > 0) {
-      blocks.read_numbers(given, F::kGiven);
-      for (int i = 0; i < F::kGiven; ++i) s[F::kFirstNumber + i] = N::of(given[i]);
-    }
-    if constexpr (kResident) blocks.load(0, rows.call.width());
+    for (int i = 0; i < F::kGiven; ++i) s[F::kFirstNumber + i] = N::of(blocks.read_number<Lane>(i));
+    if constexpr (kResident) blocks.load(0, rows.width());
     (reduce<Each>(), ...);
     for (int k = 0; k < kNumbers; ++k) numbers[k] = Base::all(s[k]);
     each_block([&](int64_t at, int64_t n) __attribute__((always_inline)) {
       if constexpr (F::kGiven > 0) {
-        if (sums) add_to_sums(sums + at, sums + rows.call.width() + at, n);
+        if (sums) add_to_sums(sums + at, sums + rows.width() + at, n);
       }
       if constexpr (F::kHasResult) {
         if (!rows.has_result) return;
@@ -210,18 +206,15 @@ struct RowPasses : VectorsOf<Lane, kBytes> {
         blocks.store(at, n);
       }
     });
-    if constexpr (F::kMade > 0) {
-      for (int i = 0; i < F::kMade; ++i) given[i] = s[F::kFirstNumber + i].raw;
-      blocks.write_numbers(given, F::kMade);
-    }
+    for (int i = 0; i < F::kMade; ++i) blocks.write_number<Lane>(i, s[F::kFirstNumber + i].raw);
   }
 };
 
 template <class F, class Lane, int kBytes>
 struct RowLoop {
   template <bool kResident>
-  static NPU_INLINE void run_rows(const HostRows& rows, int64_t begin, int64_t end, Lane* sums) {
-    RowBlocks blocks(rows, begin);
+  static NPU_INLINE void run_rows(const HostRows& rows, const RowMemory& memory, int64_t begin, int64_t end, Lane* sums) {
+    RowBlocks blocks(rows, memory, begin);
     RowPasses<F, Lane, kBytes, kResident> passes(rows, blocks);
     for (int64_t row = begin; row < end; ++row) {
       passes.run_row(typename F::Reductions{}, sums);
@@ -230,19 +223,19 @@ struct RowLoop {
   }
 
   // The rows of one chunk.
-  static NPU_INLINE void run(const HostRows* rows, int64_t chunk) {
+  static NPU_INLINE void run(const HostRows* rows, const RowMemory* memory, int64_t chunk) {
     const int64_t begin = chunk * rows->rows_of_chunk,
-                  end = std::min(begin + rows->rows_of_chunk, rows->call.count());
+                  end = std::min(begin + rows->rows_of_chunk, rows->count());
     Lane* sums = nullptr;
     if (rows->has_sums) {
-      sums = reinterpret_cast<Lane*>(rows->sums) + chunk * 2 * rows->call.width();
-      std::fill(sums, sums + 2 * rows->call.width(), Lane(0));
+      sums = reinterpret_cast<Lane*>(memory->sums) + chunk * 2 * rows->width();
+      std::fill(sums, sums + 2 * rows->width(), Lane(0));
     }
-    rows->is_resident ? run_rows<true>(*rows, begin, end, sums) : run_rows<false>(*rows, begin, end, sums);
+    rows->is_resident ? run_rows<true>(*rows, *memory, begin, end, sums) : run_rows<false>(*rows, *memory, begin, end, sums);
   }
 };
 
-using RunChunk = void (*)(const HostRows* rows, int64_t chunk);
+using RunChunk = void (*)(const HostRows* rows, const RowMemory* memory, int64_t chunk);
 
 template <class F, class Lane>
 struct RowLoops {

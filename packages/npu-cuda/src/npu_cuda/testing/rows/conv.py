@@ -308,6 +308,8 @@ def _packed_cases() -> Iterator[Case]:
     for dtype in FLOATS:
         x, _, y = _layouts(SMALL, dtype, is_last=False)
         yield Case(f"{dtype}, contiguous", (x, _panels(SMALL)), (y,), _packed_attrs(SMALL), terms=SMALL.terms)
+    eight = _Conv((2, 3, 9, 50), 8, (3, 3), padding=1)
+    yield _stepped_case("steps over whole rows of 8 channels", eight, _channels_last(eight.y, "float32"))
     yield from _depthwise_cases()
     yield from _squares_cases()
     images, channels = SMALL.y[:2]

@@ -207,6 +207,8 @@ def packed_cases() -> Iterator[Case]:
         yield packed_case(f"batches of steps with {name}", (3, 5, 40), (3, 40, 70), (3, 5, 70), other=other)
     many = TensorLayout((300, 130))
     yield packed_case("steps on many parts", (300, 300), (300, 130), (300, 130), other=many, bias=True)
+    for name, other in (("all", TensorLayout((64, 64))), ("a number", TensorLayout(()))):
+        yield packed_case(f"steps with {name}, over whole rows", (64, 40), (40, 64), (64, 64), other=other)
     row = packed_case("", (1, 1, 40), (40, 70), (1, 1, 70), other=TensorLayout((1, 1, 70)))
     yield Case("a row", row.inputs, row.outputs, row.attrs, terms=40)
     plain = packed_case("", (9, 40), (40, 70), (9, 70))

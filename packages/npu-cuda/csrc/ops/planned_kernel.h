@@ -1,10 +1,16 @@
-// Kernels of convolutions: a plan is made of the description of a call, once where a program keeps it.
+// Kernels of the host that make a plan of the description of a call, once where a program keeps it: a launch of a small
+// op takes less time than its plan.
 #pragma once
 
-#include "ops/conv/conv.h"
+#include <algorithm>
+#include <string>
+#include <utility>
 
-namespace npu::conv {
+#include "core/kernel.h"
 
+namespace npu {
+
+// `Plan` has run(call), for calls of the description that it was made of, from any thread, and workspace_bytes().
 template <class Plan>
 class PlannedKernel final : public Kernel {
  public:
@@ -14,8 +20,8 @@ class PlannedKernel final : public Kernel {
     Cost (*cost)(const OpCall& call);
   };
 
-  PlannedKernel(OpKind kind, const char* id, Functions functions, int32_t priority = 0)
-      : Kernel({.kind = kind, .id = id, .device = DeviceType::Host, .priority = priority}), functions_(functions) {}
+  PlannedKernel(OpKind kind, std::string id, Functions functions, int32_t priority = 0)
+      : Kernel({.kind = kind, .id = std::move(id), .device = DeviceType::Host, .priority = priority}), functions_(functions) {}
 
   Status supported(const OpCall& call) const override { return functions_.check(call); }
   uint64_t workspace_bytes(const OpCall& call) const override { return functions_.plan(call).workspace_bytes(); }
@@ -26,7 +32,8 @@ class PlannedKernel final : public Kernel {
   void release(void* state) const noexcept override { delete static_cast<Plan*>(state); }
 
   Status launch(const OpCall& call) const override {
-    if (call.outputs[0].numel == 0) return {};
+    const auto is_empty = [](const TensorDesc& tensor) { return tensor.numel == 0; };
+    if (std::all_of(call.outputs, call.outputs + call.num_outputs, is_empty)) return {};
     if (call.state) return static_cast<const Plan*>(call.state)->run(call), Status();
     return functions_.plan(call).run(call), Status();
   }
@@ -35,4 +42,4 @@ class PlannedKernel final : public Kernel {
   Functions functions_;
 };
 
-}  // namespace npu::conv
+}  // namespace npu
