@@ -17,6 +17,7 @@ from npu_cuda.backend.loss_rules import LOSS_RULES
 from npu_cuda.backend.optimizer_rules import OPTIMIZER_RULES
 from npu_cuda.backend.pointwise_rules import ELEMENTWISE_RULES, Condition, ElementwiseRule, Pack, is_float32
 from npu_cuda.backend.pool_rules import POOL_RULES
+from npu_cuda.backend.recurrent_rules import RECURRENT_RULES
 from npu_cuda.backend.reduction_rules import REDUCTION_RULES, lower_mse_loss
 from npu_cuda.backend.row_rules import ROW_RULES
 from npu_cuda.backend.tensor_views import tensor_type
@@ -193,6 +194,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     **ATTENTION_RULES,
     **POOL_RULES,
     **OPTIMIZER_RULES,
+    **RECURRENT_RULES,
     "aten.clone.default": (_lower_copy,),
     "aten.copy.default": (_lower_copy_of_source,),
     "aten.contiguous.default": (lower_view, _lower_copy),

@@ -12,12 +12,13 @@ from npu_runtime.cpu.pack_convolution import PackConvolution
 from npu_runtime.cpu.pack_linear import PackLinear
 from npu_runtime.cpu.pack_matrix import PackMatrix
 from npu_runtime.cpu.pack_panels import PackPanels
+from npu_runtime.cpu.pack_recurrent import PackRecurrent
 from npu_runtime.cpu.split_loss import SplitLoss
 from npu_runtime.cpu.winograd import Winograd
 
 _INFERENCE: tuple[type[Pass], ...] = (ChannelsLast, Winograd, PackConvolution, PackLinear)
 _TRAINING: tuple[type[Pass], ...] = (BatchNormToSums, GeluToSigmoid, SplitLoss, ChannelsLast)
-PASSES = tuple(dict.fromkeys((*_INFERENCE, *_TRAINING, PackPanels, PackMatrix)))
+PASSES = tuple(dict.fromkeys((*_INFERENCE, *_TRAINING, PackPanels, PackRecurrent, PackMatrix)))
 PIPELINE = Pipeline(
     "cpu",
     ",".join([DEFAULT, *(item.name for item in _INFERENCE)]),
@@ -42,6 +43,7 @@ HOST = Pipeline(
             GroupHeads.name,
             "channels-last{for_host=true}",
             PackPanels.name,
+            PackRecurrent.name,
             PackMatrix.name,
             PackConvolution.name,
         ]
