@@ -1,14 +1,15 @@
 """``npu::lstm_layer`` and ``npu::rnn_layer``: one layer of a recurrent network, in one direction.
 
-The projection of its input, which does not depend on the states, is a linear layer before it. The weight of the
-states is in panels of [ceil(hidden / units), in, gates * units], made by ``npu::pack_gates``: panel i has the
-outputs from i * units on of every gate, gate by gate, and zeros beyond the last one. Importing this module
-registers the ops with PyTorch.
+The projection of its input, which does not depend on the states, is a linear layer before it. The weight of
+the states is in panels of [ceil(hidden / units), in, gates * units], made by ``npu::pack_gates``: panel i has
+the outputs from i * units on of every gate, gate by gate, and zeros beyond the last one. Importing this
+module registers the ops with PyTorch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -119,25 +120,11 @@ def _empty_results(projected: Tensor, h: Tensor) -> Tensor:
     return projected.new_empty((*projected.shape[:2], h.shape[-1]))
 
 
-def _fake_lstm_layer(
-    projected: Tensor,
-    panels: Tensor,
-    h: Tensor,
-    c: Tensor,
-    bias: Tensor | None,
-    reverse: bool,  # noqa: ARG001
-) -> tuple[Tensor, Tensor, Tensor]:
+def _fake_lstm(projected: Tensor, panels: Tensor, h: Tensor, c: Tensor, *_: Any) -> tuple[Tensor, ...]:  # noqa: ARG001
     return _empty_results(projected, h), h.new_empty(h.shape), c.new_empty(c.shape)
 
 
-def _fake_rnn_layer(
-    projected: Tensor,
-    panels: Tensor,
-    h: Tensor,
-    bias: Tensor | None,
-    cell: str,
-    reverse: bool,  # noqa: ARG001
-) -> tuple[Tensor, Tensor]:
+def _fake_rnn(projected: Tensor, panels: Tensor, h: Tensor, *_: Any) -> tuple[Tensor, ...]:  # noqa: ARG001
     return _empty_results(projected, h), h.new_empty(h.shape)
 
 
@@ -146,11 +133,11 @@ register(
     "(Tensor projected, Tensor panels, Tensor h, Tensor c, Tensor? bias, bool reverse) "
     "-> (Tensor, Tensor, Tensor)",
     _lstm_layer,
-    _fake_lstm_layer,
+    _fake_lstm,
 )
 register(
     "rnn_layer",
     "(Tensor projected, Tensor panels, Tensor h, Tensor? bias, str cell, bool reverse) -> (Tensor, Tensor)",
     _rnn_layer,
-    _fake_rnn_layer,
+    _fake_rnn,
 )

@@ -28,9 +28,10 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 class PackRecurrent(Pass):
     """Split recurrent networks into projections and loops over the steps, for the backend ``host``.
 
-    1. In each layer and direction of ``aten.lstm``, ``aten.gru``, ``aten.rnn_tanh`` and ``aten.rnn_relu``, the
-       product of the input becomes one ``aten.linear`` of all steps, which ``pack-matrix`` packs; the steps become
-       ``npu::lstm_layer`` or ``npu::rnn_layer``, by weights that ``npu::pack_gates`` packs in the prologue.
+    1. In each layer and direction of ``aten.lstm``, ``aten.gru``, ``aten.rnn_tanh`` and ``aten.rnn_relu``,
+       the product of the input becomes one ``aten.linear`` of all steps, which ``pack-matrix`` packs; the
+       steps become ``npu::lstm_layer`` or ``npu::rnn_layer``, by weights that ``npu::pack_gates`` packs in
+       the prologue.
 
     Without the backend ``host`` the layers compute the same, slower. Networks stay that it does not run: of
     float64, of open sizes, with projected states (``proj_size``), or with dropout between layers in training.

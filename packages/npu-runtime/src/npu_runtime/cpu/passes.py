@@ -35,10 +35,15 @@ HOST_TRAINING = Pipeline(
     f"{TRAIN},channels-last{{for_host=true}},scalars-to-tensors{{in_memory=true}}",
     "The train pipeline, then channels-last for the kernels of the backend host, and numbers in memory.",
 )
+# Ops that PyTorch defines by others, which have kernels: what they make of them is what PyTorch runs, too.
+_COMPOSITES = (
+    *("einsum.default", "type_as.default", "multiply.Tensor", "where.Scalar", "where.ScalarOther"),
+)
 HOST = Pipeline(
     "host",
     ",".join(
         [
+            f"decompose{{ops=[{','.join(f'aten.{name}' for name in _COMPOSITES)}]}}",
             DEFAULT,
             GroupHeads.name,
             "channels-last{for_host=true}",
@@ -48,6 +53,7 @@ HOST = Pipeline(
             PackConvolution.name,
         ]
     ),
-    "The default pipeline, then grouped heads of attention, channels-last, weights packed for the kernels "
-    "of the backend host; those of grouped convolutions for oneDNN.",
+    "Ops in their parts that have kernels, the default pipeline, then grouped heads of attention, "
+    "channels-last, weights packed for the kernels of the backend host; those of grouped convolutions for "
+    "oneDNN.",
 )
