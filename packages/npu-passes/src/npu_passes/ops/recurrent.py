@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from npu_passes.ops.packed import MOST_WIDTH, panel_width
-from npu_passes.ops.registration import register, register_composite
+from npu_passes.ops.registration import register_composite, register_differentiable
 
 PACK_GATES = "npu.pack_gates.default"
 LSTM_LAYER = "npu.lstm_layer.default"
@@ -128,14 +128,14 @@ def _fake_rnn(projected: Tensor, panels: Tensor, h: Tensor, *_: Any) -> tuple[Te
     return _empty_results(projected, h), h.new_empty(h.shape)
 
 
-register(
+register_differentiable(
     "lstm_layer",
     "(Tensor projected, Tensor panels, Tensor h, Tensor c, Tensor? bias, bool reverse) "
     "-> (Tensor, Tensor, Tensor)",
     _lstm_layer,
     _fake_lstm,
 )
-register(
+register_differentiable(
     "rnn_layer",
     "(Tensor projected, Tensor panels, Tensor h, Tensor? bias, str cell, bool reverse) -> (Tensor, Tensor)",
     _rnn_layer,
