@@ -91,6 +91,7 @@ def test_open_sizes_run_native_by_the_size_of_a_call() -> None:
 
     for size in (2, 17):
         given = torch.randn(3, size, 5)
+        assert layers_of(executor.for_call((given,))) == 1
         torch.testing.assert_close(executor(given), model.network(given), rtol=0, atol=1e-6)
 
 
