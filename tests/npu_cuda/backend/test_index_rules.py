@@ -73,12 +73,6 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "sort": (lambda x: torch.sort(x, dim=0, stable=True), (TIES,)),
     "sort downwards": (lambda x: torch.sort(x, descending=True, stable=True), (TIES,)),
     "sort of long rows": (lambda x: torch.sort(x, 1), (LONG,)),
-    "topk": (lambda x: x.topk(3), (X,)),
-    "topk of columns": (lambda x: x.topk(2, 1, largest=False), (CUBE,)),
-    "topk of long rows": (lambda x: x.topk(5, sorted=True), (LONG,)),
-    "topk of all": (lambda x: x.t().topk(6), (X,)),
-    "topk of nothing": (lambda x: x.topk(0), (X,)),
-    "topk of equal elements and NaN": (lambda x: x.topk(3).values, (TIES,)),
     "repeat_interleave": (lambda x: x.repeat_interleave(3, 1), (CUBE,)),
     "repeat_interleave along the last axis": (lambda x: x.t().repeat_interleave(2, -1), (X,)),
     "repeat_interleave along the first axis": (lambda x: x.repeat_interleave(2, 0), (X,)),
@@ -133,6 +127,37 @@ def test_a_node_gives_what_pytorch_gives(name: str, backend: Backend) -> None:
     torch.testing.assert_close(
         [item.cpu() for item in found], list(wanted), rtol=1e-6, atol=1e-6, equal_nan=True
     )
+
+
+EQUAL = places(4, 3, 200, low=-4).float()
+TOPS: dict[str, tuple[Callable[..., Any], Tensor]] = {
+    "rows": (lambda x: x.topk(3), X),
+    "columns": (lambda x: x.topk(2, 1, largest=False), CUBE),
+    "few of many": (lambda x: x.topk(5), LONG),
+    "all": (lambda x: x.t().topk(6), X),
+    "nothing": (lambda x: x.topk(0), X),
+    "a number": (lambda x: x.topk(1), torch.tensor(3.0)),
+    "in any order": (lambda x: x.topk(9, sorted=False), LONG),
+    "NaN, and zeros of both signs": (lambda x: x.topk(3), TIES),
+    "equal elements": (lambda x: x.topk(70), EQUAL),
+    "few of equal elements": (lambda x: x.topk(3, largest=False), EQUAL),
+    "equal integers": (lambda x: x.topk(70, largest=False), EQUAL.to(torch.int16)),
+    "equal halves": (lambda x: x.topk(70, sorted=False), EQUAL.half()),
+}
+
+
+@pytest.mark.parametrize("name", TOPS)
+def test_topk_takes_the_elements_that_pytorch_takes_in_its_order(name: str) -> None:
+    function, x = TOPS[name]
+    graph = extract_ir(Function(function), (x,))
+    (node,) = graph.nodes_of("aten.topk.default")
+
+    values, indices = IRExecutor(graph, backend="host")(x)
+
+    expected = function(x)
+    assert HOST.supports(node) is None
+    assert torch.equal(indices, expected.indices)
+    torch.testing.assert_close(values, expected.values, rtol=0, atol=0, equal_nan=True)
 
 
 GRADIENT = "aten.embedding_dense_backward.default(grad_output=%x, indices=%i)"

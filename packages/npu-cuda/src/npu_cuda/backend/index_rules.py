@@ -340,9 +340,8 @@ def _lower_sort(node: OpNode, pack: Pack) -> list[BackendOp] | str:
 
 
 def _lower_top(node: OpNode, pack: Pack) -> list[BackendOp] | str:
-    """Return a sort that keeps some elements: of equal ones, of which PyTorch takes any, the first."""
-    descending = int(node.attrs.get("largest") is not False)
-    return _moved(node, pack, "Sort", node.inputs, axis=_axis(node, -1), descending=descending)
+    flags = {name: int(node.attrs.get(name) is not False) for name in ("largest", "sorted")}
+    return _moved(node, pack, "TopK", node.inputs, axis=_axis(node, -1), **flags)
 
 
 # ---- new tensors ----
