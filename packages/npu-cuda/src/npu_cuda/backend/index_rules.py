@@ -340,8 +340,9 @@ def _lower_sort(node: OpNode, pack: Pack) -> list[BackendOp] | str:
 
 
 def _lower_top(node: OpNode, pack: Pack) -> list[BackendOp] | str:
-    flags = {name: int(node.attrs.get(name) is not False) for name in ("largest", "sorted")}
-    return _moved(node, pack, "TopK", node.inputs, axis=_axis(node, -1), **flags)
+    largest, in_order = (int(node.attrs.get(name) is not False) for name in ("largest", "sorted"))
+    axis = _axis(node, -1)
+    return _moved(node, pack, "TopK", node.inputs, axis=axis, largest=largest, sorted=in_order)
 
 
 # ---- new tensors ----
