@@ -1,7 +1,9 @@
 #include <atomic>
 #include <thread>
 
-#include "ops/gemm/product.h"
+#include "ops/gemm/host_block.h"
+#include "ops/pointwise/host_rows.h"
+#include "ops/pointwise/pointwise.h"
 #include "ops/recurrent/host_cells.h"
 #include "ops/threads.h"
 
@@ -47,7 +49,7 @@ class Layer {
       : problem_(problem), multiply_(gemm::block_loops(problem.element).multiply), compute_(cell_loop(problem.cell)),
         read_(pointwise::reader(problem.element, pointwise::class_of(problem.element))),
         write_(pointwise::writer(problem.element, pointwise::class_of(problem.element))),
-        bytes_(gemm::bytes_of(problem.element)), row_(problem.panels * problem.units) {
+        bytes_(item_bytes(problem.y->dtype)), row_(problem.panels * problem.units) {
     if (row_ % kFarRows == 0) row_ += kBetweenRows;
   }
 
@@ -89,8 +91,8 @@ class Layer {
   }
 
   void compute_part(int64_t time, int64_t panel, int64_t row, int64_t rows, const float* h, float* next) const {
-    alignas(64) float sums[kMostRows * gemm::Product::kMostWidth], x[kMostRows * gemm::Product::kMostWidth];
-    alignas(64) float bias[gemm::Product::kMostWidth];
+    alignas(64) float sums[kMostRows * kMostWidth], x[kMostRows * kMostWidth];
+    alignas(64) float bias[kMostWidth];
     const int64_t width = problem_.width(), column = panel * problem_.units;
     const int64_t columns = std::min(problem_.units, problem_.n - column), state = row * row_ + column;
     gemm::Block block{};

@@ -2,7 +2,7 @@
 
 #include <initializer_list>
 
-#include "ops/gemm/product.h"
+#include "ops/gemm/host_block.h"
 
 namespace npu::recurrent {
 namespace {
@@ -26,10 +26,9 @@ Status expect_panels(const TensorDesc& p, int64_t gates, int64_t n, DType dtype)
                                    std::to_string(n) + " outputs");
   }
   const int64_t vector = gemm::block_loops(pointwise::element_of(dtype)).vector;
-  if (units % vector == 0 && width <= gemm::Product::kMostWidth) return {};
+  if (units % vector == 0 && width <= kMostWidth) return {};
   return Status::not_implemented("P has panels of " + std::to_string(units) + " outputs; this processor takes a multiple of " +
-                                 std::to_string(vector) + ", and " + std::to_string(gemm::Product::kMostWidth) +
-                                 " columns at most");
+                                 std::to_string(vector) + ", and " + std::to_string(kMostWidth) + " columns at most");
 }
 
 }  // namespace

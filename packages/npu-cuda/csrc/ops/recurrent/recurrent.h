@@ -16,6 +16,8 @@ namespace npu::recurrent {
 
 inline constexpr OpKind kRecurrent{390};
 
+inline constexpr int64_t kMostWidth = 64;  // columns of a panel
+
 enum class Cell : int32_t { Tanh, Relu, Lstm, Gru };
 
 struct Attrs {
