@@ -5,7 +5,7 @@
 # for `nox -s tests` are to have the loops of a release, and with AddressSanitizer GCC 12 misaligns vectors at -O0.
 file(GLOB HOST_VECTORS CONFIGURE_DEPENDS csrc/ops/pointwise/host_*.cpp csrc/ops/reduce/host_*.cpp csrc/ops/rows/host_*.cpp
      csrc/ops/gemm/host_*.cpp csrc/ops/conv/host_*.cpp csrc/ops/attention/host_*.cpp
-     csrc/ops/quantized/host_*.cpp)
+     csrc/ops/quantized/host_*.cpp csrc/ops/recurrent/host_*.cpp)
 if(NPU_MODE STREQUAL "EMULATE")
   set(host_level -O1)
 else()

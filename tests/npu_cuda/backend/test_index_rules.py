@@ -49,6 +49,8 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "index_copy": (lambda x, i, s: x.index_copy(1, i, s), (X, places(5, 3), matrix(6, 3))),
     "index_add": (lambda x, i, s: x.index_add(0, i, s), (X, places(6, 9), matrix(9, 5))),
     "cat": (lambda x, y: torch.cat([x, y.t(), x], 1), (X, matrix(3, 6))),
+    "cat of a vector without elements": (lambda x, y: torch.cat([y, x, x], 1), (X, torch.empty(0))),
+    "cat of vectors without elements": (lambda x: torch.cat([x, x]), (torch.empty(0),)),
     "stack": (lambda x, y: torch.stack([x, y.t()], -1), (X, matrix(5, 6))),
     "slice_copy": (lambda x: aten.slice_copy(x, 1, -4, 100, 2), (X,)),
     "slice_scatter": (lambda x, s: x.slice_scatter(s, 1, 1, 5, 2), (X, matrix(6, 2))),
@@ -71,6 +73,11 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "sort": (lambda x: torch.sort(x, dim=0, stable=True), (TIES,)),
     "sort downwards": (lambda x: torch.sort(x, descending=True, stable=True), (TIES,)),
     "sort of long rows": (lambda x: torch.sort(x, 1), (LONG,)),
+    "repeat_interleave": (lambda x: x.repeat_interleave(3, 1), (CUBE,)),
+    "repeat_interleave along the last axis": (lambda x: x.t().repeat_interleave(2, -1), (X,)),
+    "repeat_interleave along the first axis": (lambda x: x.repeat_interleave(2, 0), (X,)),
+    "repeat_interleave of all": (lambda x: x.t().repeat_interleave(2), (X,)),
+    "repeat_interleave, no times": (lambda x: x.repeat_interleave(0, 1), (X,)),
     "one_hot": (lambda i: nn.functional.one_hot(i, 7), (places(7, 3, 2),)),
     "arange": (lambda x: x + torch.arange(-3, 7, 2), (torch.zeros(5, dtype=torch.int64),)),
     "arange of reals": (lambda x: x + torch.arange(0.5, 3, 0.5), (torch.zeros(5),)),
@@ -120,6 +127,37 @@ def test_a_node_gives_what_pytorch_gives(name: str, backend: Backend) -> None:
     torch.testing.assert_close(
         [item.cpu() for item in found], list(wanted), rtol=1e-6, atol=1e-6, equal_nan=True
     )
+
+
+EQUAL = places(4, 3, 200, low=-4).float()
+TOPS: dict[str, tuple[Callable[..., Any], Tensor]] = {
+    "rows": (lambda x: x.topk(3), X),
+    "columns": (lambda x: x.topk(2, 1, largest=False), CUBE),
+    "few of many": (lambda x: x.topk(5), LONG),
+    "all": (lambda x: x.t().topk(6), X),
+    "nothing": (lambda x: x.topk(0), X),
+    "a number": (lambda x: x.topk(1), torch.tensor(3.0)),
+    "in any order": (lambda x: x.topk(9, sorted=False), LONG),
+    "NaN, and zeros of both signs": (lambda x: x.topk(3), TIES),
+    "equal elements": (lambda x: x.topk(70), EQUAL),
+    "few of equal elements": (lambda x: x.topk(3, largest=False), EQUAL),
+    "equal integers": (lambda x: x.topk(70, largest=False), EQUAL.to(torch.int16)),
+    "equal halves": (lambda x: x.topk(70, sorted=False), EQUAL.half()),
+}
+
+
+@pytest.mark.parametrize("name", TOPS)
+def test_topk_takes_the_elements_that_pytorch_takes_in_its_order(name: str) -> None:
+    function, x = TOPS[name]
+    graph = extract_ir(Function(function), (x,))
+    (node,) = graph.nodes_of("aten.topk.default")
+
+    values, indices = IRExecutor(graph, backend="host")(x)
+
+    expected = function(x)
+    assert HOST.supports(node) is None
+    assert torch.equal(indices, expected.indices)
+    torch.testing.assert_close(values, expected.values, rtol=0, atol=0, equal_nan=True)
 
 
 GRADIENT = "aten.embedding_dense_backward.default(grad_output=%x, indices=%i)"

@@ -39,5 +39,6 @@ def npu_register_ops() -> None:
     import npu_passes.ops.fused
     import npu_passes.ops.packed
     import npu_passes.ops.quantized
+    import npu_passes.ops.recurrent
     import npu_passes.ops.training
     import npu_passes.ops.winograd  # noqa: F401 - they register them with PyTorch

@@ -193,6 +193,10 @@ std::vector<OpInfo> infos() {
            make_schema<SortAttrs>(
                "SORT", {field("axis", &SortAttrs::axis), field("descending", &SortAttrs::descending)}),
            false, 2),
+      info(kTopK, "TopK", 1, 1,
+           make_schema<TopKAttrs>("TOPK", {field("axis", &TopKAttrs::axis), field("largest", &TopKAttrs::largest),
+                                           field("sorted", &TopKAttrs::sorted)}),
+           false, 2),
   };
 }
 
@@ -350,25 +354,41 @@ Status arange_supported(const OpCall& call) {
   return expect_all_contiguous(call);
 }
 
-Status sort_supported(const OpCall& call) {
+namespace {
+
+// Of an axis of x, of which the outputs have some elements.
+Status expect_ordered(const OpCall& call, int64_t given_axis) {
   const TensorDesc &x = call.inputs[0], &values = call.outputs[0], &indices = call.outputs[1];
-  const SortAttrs attrs = attrs_of<SortAttrs>(call);
   NPU_TRY(expect_number(x));
   NPU_TRY(expect_dtype(values, x.dtype, "values"));
   NPU_TRY(expect_dtype(indices, kInt64, "indices"));
-  NPU_TRY(expect_flag(attrs.descending, "descending"));
-  NPU_TRY(expect_axis(attrs.axis, x.rank, "x"));
+  NPU_TRY(expect_axis(given_axis, x.rank, "x"));
   NPU_TRY(expect_same_shape(values, indices, "values", "indices"));
-  const int64_t axis = positive_axis(attrs.axis, x.rank);
+  const int64_t axis = positive_axis(given_axis, x.rank);
   NPU_TRY(expect_shape_outside_axis(values, x, axis));
   if (x.rank != 0 && values.shape[axis] > x.shape[axis]) return other_shape(x, values, "x", "values");
   if (x.numel >= int64_t{1} << 31) return Status::not_implemented("x has 2^31 elements or more");
   return expect_all_contiguous(call);
 }
 
+}  // namespace
+
+Status sort_supported(const OpCall& call) {
+  const SortAttrs attrs = attrs_of<SortAttrs>(call);
+  NPU_TRY(expect_flag(attrs.descending, "descending"));
+  return expect_ordered(call, attrs.axis);
+}
+
+Status top_supported(const OpCall& call) {
+  const TopKAttrs attrs = attrs_of<TopKAttrs>(call);
+  NPU_TRY(expect_flag(attrs.largest, "largest"));
+  NPU_TRY(expect_flag(attrs.sorted, "sorted"));
+  return expect_ordered(call, attrs.axis);
+}
+
 std::vector<KernelPtr> host_kernels() {
   return joined({reading_host_kernels(), writing_host_kernels(), making_host_kernels(),
-                 sorting_host_kernels(), copying_kernels(DeviceType::Host)});
+                 sorting_host_kernels(), top_host_kernels(), copying_kernels(DeviceType::Host)});
 }
 
 #ifdef NPU_WITH_CUDA

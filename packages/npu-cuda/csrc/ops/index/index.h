@@ -12,7 +12,8 @@
 namespace npu::indexing {
 
 inline constexpr OpKind kIndexSelect{280}, kIndexPut{281}, kEmbeddingBwd{282}, kGather{283}, kScatter{284},
-    kCat{285}, kSliceScatter{286}, kAxisMap{287}, kTriangle{288}, kOneHot{289}, kArange{290}, kSort{291};
+    kCat{285}, kSliceScatter{286}, kAxisMap{287}, kTriangle{288}, kOneHot{289}, kArange{290}, kSort{291},
+    kTopK{292};
 
 inline constexpr int kMaxIndices = NPU_MAX_RANK;
 
@@ -72,6 +73,13 @@ struct SortAttrs {
   int64_t descending = 0;
 };
 
+// Begins as SortAttrs, whose layout it has. Of equal elements, on the host only, those that PyTorch takes, in its order.
+struct TopKAttrs {
+  int64_t axis = -1;
+  int64_t largest = 1;
+  int64_t sorted = 1;  // 0: in any order
+};
+
 std::vector<OpInfo> infos();
 
 // What every kernel of an op takes.
@@ -87,6 +95,7 @@ Status triangle_supported(const OpCall& call);
 Status one_hot_supported(const OpCall& call);
 Status arange_supported(const OpCall& call);
 Status sort_supported(const OpCall& call);
+Status top_supported(const OpCall& call);
 
 std::vector<KernelPtr> host_kernels();
 std::vector<KernelPtr> cuda_kernels();
@@ -96,6 +105,7 @@ std::vector<KernelPtr> reading_host_kernels();
 std::vector<KernelPtr> writing_host_kernels();
 std::vector<KernelPtr> making_host_kernels();
 std::vector<KernelPtr> sorting_host_kernels();
+std::vector<KernelPtr> top_host_kernels();
 std::vector<KernelPtr> reading_cuda_kernels();
 std::vector<KernelPtr> writing_cuda_kernels();
 std::vector<KernelPtr> making_cuda_kernels();

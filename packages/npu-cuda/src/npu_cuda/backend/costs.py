@@ -42,7 +42,10 @@ _RELATIVE_ON_CUDA = {
     "Sort": 3.6, "Argmax": 1.2, "Argmin": 1.2, "Cat": 2.3,
 }  # fmt: skip
 # Ops that exist for these kernels: ATen computes them, but slowly.
-_OWN_OPS = ("npu.packed_", "npu.winograd_conv2d.", "npu.quantized_linear.")
+_OWN_OPS = (
+    *("npu.packed_", "npu.winograd_conv2d.", "npu.quantized_linear."),
+    *("npu.lstm_layer.", "npu.rnn_layer."),
+)
 
 
 def seconds_of(node: OpNode, ops: Sequence[BackendOp]) -> float | None:

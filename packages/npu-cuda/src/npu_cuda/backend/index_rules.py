@@ -7,6 +7,7 @@ and results last.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from npu_cuda import _C
 from npu_cuda.backend.pointwise_rules import Pack, refused_number
 from npu_cuda.backend.tensor_views import tensor_type
+from npu_cuda.backend.view_rules import view_of
 from npu_ir import OpNode, TensorType
 from npu_ir.plugins.backend import BackendOp, Operand, Temporary
 
@@ -204,7 +206,9 @@ def save_rows(node: OpNode, op: BackendOp, pack: Pack) -> BackendOp | None:
 
 
 def _lower_cat(node: OpNode, pack: Pack) -> list[BackendOp] | str:
-    return [_op(node, pack, "Cat", node.inputs, node.outputs, axis=_axis(node))]
+    # PyTorch skips vectors without elements, whatever the shape of the others.
+    inputs = [value for value in node.inputs if tensor_type(value).static_shape != (0,)] or node.inputs
+    return [_op(node, pack, "Cat", inputs, node.outputs, axis=_axis(node))]
 
 
 def _slice(node: OpNode, size: int) -> range:
@@ -302,17 +306,43 @@ def _lower_padding(node: OpNode, pack: Pack, mode: int) -> list[BackendOp] | str
     return _mapped(node, pack, mode, _pads(node, "padding"))
 
 
+def _lower_repeat_elements(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # noqa: ARG001 - it copies
+    """Return the ops of ``repeat_interleave``: a copy that broadcasts along a new axis."""
+    (source,), (output,) = node.inputs, node.outputs
+    if tensor_type(output).strides is not None:
+        return f"repeated elements are contiguous, not {output.type}"
+    ops: list[BackendOp] = []
+    operand: Operand = source
+    shape, strides = tensor_type(source).static_shape, tensor_type(source).static_strides
+    if node.attrs.get("dim") is None:
+        operand = _expanded(node, ops, source, shape)
+        shape, strides = (math.prod(shape),), (1,)
+    dtype, axis = tensor_type(source).dtype, _positive(_axis(node), len(shape)) + 1
+    first, last = shape[:axis], shape[axis:]
+    type = TensorType((*first, 1, *last), dtype, (*strides[:axis], 1, *strides[axis:]))
+    single = Temporary(f"{node.name}.single", type)
+    whole = Temporary(f"{node.name}.whole", TensorType((*first, _integer(node, "repeats"), *last), dtype))
+    copy = BackendOp("Copy", (single,), (whole,), (node,))
+    return [*ops, view_of(node, operand, (single,), [0]), copy, view_of(node, whole, (output,), [0])]
+
+
 def _lower_triangle(node: OpNode, pack: Pack, upper: int) -> list[BackendOp] | str:
     diagonal = _integer(node, "diagonal", 0)
     return _moved(node, pack, "Triangle", node.inputs, diagonal=diagonal, upper=upper)
 
 
-# ---- sorting (not topk: PyTorch leaves the order of equal elements open there) ----
+# ---- sorting ----
 
 
 def _lower_sort(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     descending = int(bool(node.attrs.get("descending")))
     return _moved(node, pack, "Sort", node.inputs, axis=_axis(node, -1), descending=descending)
+
+
+def _lower_top(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    largest, in_order = (int(node.attrs.get(name) is not False) for name in ("largest", "sorted"))
+    axis = _axis(node, -1)
+    return _moved(node, pack, "TopK", node.inputs, axis=axis, largest=largest, sorted=in_order)
 
 
 # ---- new tensors ----
@@ -377,10 +407,12 @@ _SINGLE: Mapping[str, Rule] = {
     "flip.default": _lower_flip,
     "roll.default": _lower_roll,
     "repeat.default": _lower_repeat,
+    "repeat_interleave.self_int": _lower_repeat_elements,
     "tril.default": functools.partial(_lower_triangle, upper=0),
     "triu.default": functools.partial(_lower_triangle, upper=1),
     "sort.default": _lower_sort,
     "sort.stable": _lower_sort,
+    "topk.default": _lower_top,
     "one_hot.default": _lower_one_hot,
     **{f"arange.{overload}": _lower_arange for overload in ("default", "start", "start_step")},
 }

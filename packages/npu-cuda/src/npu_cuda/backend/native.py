@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 
 from npu_cuda import _C
+from npu_cuda.backend.copy_rules import CASTS
 from npu_cuda.backend.costs import CALL_OVERHEAD, seconds_of, seconds_on_cuda
 from npu_cuda.backend.fusion import fuse
 from npu_cuda.backend.optimizer_rules import OPTIMIZER_STEPS
@@ -23,6 +24,7 @@ from npu_ir import BackendError, Graph, OpNode
 from npu_ir.graph.partition import in_place_of
 from npu_ir.plugins.backend import Backend, BackendOp, Captured, StepLoop, copy_with_strides
 
+_CPU = torch.device("cpu")
 _OP_INDEX = re.compile(r"\bop (\d+)\b")
 
 
@@ -332,6 +334,8 @@ class CudaBackend(NativeBackend):
         ops = select_ops(node, self.name)
         if isinstance(ops, str):
             return ops
+        if node.op_type in CASTS and node.attrs.get("device") == _CPU and not _is_emulated():
+            return "it moves a tensor to the CPU"
         return next((reason for op in ops if (reason := _slow_product(op))), None)
 
     def _fused(self, ops: Sequence[BackendOp], graph: Graph) -> Sequence[BackendOp]:

@@ -12,15 +12,17 @@ from npu_cuda import _C
 from npu_cuda.backend.attention_rules import ATTENTION_RULES
 from npu_cuda.backend.batch_norm_rules import BATCH_NORM_RULES
 from npu_cuda.backend.conv_rules import CONV_RULES
+from npu_cuda.backend.copy_rules import COPY_RULES
 from npu_cuda.backend.index_rules import INDEX_RULES
 from npu_cuda.backend.loss_rules import LOSS_RULES
 from npu_cuda.backend.optimizer_rules import OPTIMIZER_RULES
 from npu_cuda.backend.pointwise_rules import ELEMENTWISE_RULES, Condition, ElementwiseRule, Pack, is_float32
 from npu_cuda.backend.pool_rules import POOL_RULES
+from npu_cuda.backend.recurrent_rules import RECURRENT_RULES
 from npu_cuda.backend.reduction_rules import REDUCTION_RULES, lower_mse_loss
 from npu_cuda.backend.row_rules import ROW_RULES
 from npu_cuda.backend.tensor_views import tensor_type
-from npu_cuda.backend.view_rules import VIEW_RULES, lower_view
+from npu_cuda.backend.view_rules import VIEW_RULES
 from npu_cuda.errors import InvalidArgumentError
 from npu_ir import OpNode, ScalarType, TensorType, Value
 from npu_ir.core.storage import has_overlapping_elements
@@ -107,24 +109,6 @@ def lowering_rule(
     RULES[op_type] = (rule, *RULES.get(op_type, ()))
 
 
-def _lower_copy(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # noqa: ARG001 - it has no attributes
-    if len(node.inputs) != 1 or len(node.outputs) != 1:
-        return "Copy takes one tensor"
-    # Dtype and strides are those of the output, whatever the attributes say.
-    further = _unsupported_attrs(node, "dtype", "memory_format", "non_blocking", "copy")
-    if further:
-        return f"Copy does not change {further}"
-    return [BackendOp("Copy", node.inputs, node.outputs, (node,))]
-
-
-def _lower_copy_of_source(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # noqa: ARG001 - likewise
-    """Return the op of ``copy(self, src)``, which has the strides of ``self`` and the elements of ``src``."""
-    target, source = map(tensor_type, node.inputs)
-    if target.static_shape != source.static_shape:
-        return f"Copy takes a tensor of the shape of its result, not {source}"
-    return [BackendOp("Copy", node.inputs[1:], node.outputs, (node,))]
-
-
 def _lower_matmul(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     if len(node.inputs) != 2 or len(node.outputs) != 1 or _unsupported_attrs(node):
         return "Gemm multiplies two tensors"
@@ -193,11 +177,13 @@ RULES: dict[str, tuple[Rule, ...]] = {
     **ATTENTION_RULES,
     **POOL_RULES,
     **OPTIMIZER_RULES,
-    "aten.clone.default": (_lower_copy,),
-    "aten.copy.default": (_lower_copy_of_source,),
-    "aten.contiguous.default": (lower_view, _lower_copy),
-    "aten._to_copy.default": (_lower_copy,),
-    "aten.to.dtype": (_lower_copy,),
+    **RECURRENT_RULES,
+    **COPY_RULES,
+    # Elements that are not defined are zeros here.
+    "aten.empty_like.default": ELEMENTWISE_RULES["aten.zeros_like.default"],
+    "aten.new_empty.default": INDEX_RULES["aten.new_zeros.default"],
+    # In the canonical form numbers are where tensors may be.
+    "aten.floor_divide.default": ELEMENTWISE_RULES["aten.floor_divide.Scalar"],
     **dict.fromkeys((f"aten.{op}.default" for op in ("mm", "bmm", "matmul", "mv", "dot")), (_lower_matmul,)),
     "aten.linear.default": (_lower_linear,),
     "aten.addmm.default": (_lower_addmm,),

@@ -39,6 +39,14 @@ def register(
     torch.library.register_fake(f"npu::{name}", fake or kernel, lib=LIBRARY)
 
 
+def register_differentiable(
+    name: str, schema: str, kernel: Callable[..., Any], fake: Callable[..., Any]
+) -> None:
+    """Register an op as `register` does, for a kernel whose ops autograd is to record one by one."""
+    register(name, schema, kernel, fake)
+    LIBRARY.impl(name, kernel, "Autograd")  # type: ignore[no-untyped-call]
+
+
 def register_without_gradient(
     name: str, schema: str, kernel: Callable[..., Any], fake: Callable[..., Any] | None = None
 ) -> None:

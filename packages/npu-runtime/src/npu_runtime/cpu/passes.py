@@ -12,12 +12,13 @@ from npu_runtime.cpu.pack_convolution import PackConvolution
 from npu_runtime.cpu.pack_linear import PackLinear
 from npu_runtime.cpu.pack_matrix import PackMatrix
 from npu_runtime.cpu.pack_panels import PackPanels
+from npu_runtime.cpu.pack_recurrent import PackRecurrent
 from npu_runtime.cpu.split_loss import SplitLoss
 from npu_runtime.cpu.winograd import Winograd
 
 _INFERENCE: tuple[type[Pass], ...] = (ChannelsLast, Winograd, PackConvolution, PackLinear)
 _TRAINING: tuple[type[Pass], ...] = (BatchNormToSums, GeluToSigmoid, SplitLoss, ChannelsLast)
-PASSES = tuple(dict.fromkeys((*_INFERENCE, *_TRAINING, PackPanels, PackMatrix)))
+PASSES = tuple(dict.fromkeys((*_INFERENCE, *_TRAINING, PackPanels, PackRecurrent, PackMatrix)))
 PIPELINE = Pipeline(
     "cpu",
     ",".join([DEFAULT, *(item.name for item in _INFERENCE)]),
@@ -34,18 +35,25 @@ HOST_TRAINING = Pipeline(
     f"{TRAIN},channels-last{{for_host=true}},scalars-to-tensors{{in_memory=true}}",
     "The train pipeline, then channels-last for the kernels of the backend host, and numbers in memory.",
 )
+# Ops that PyTorch defines by others, which have kernels: what they make of them is what PyTorch runs, too.
+_COMPOSITES = (
+    *("einsum.default", "type_as.default", "multiply.Tensor", "where.Scalar", "where.ScalarOther"),
+)
 HOST = Pipeline(
     "host",
     ",".join(
         [
+            f"decompose{{ops=[{','.join(f'aten.{name}' for name in _COMPOSITES)}]}}",
             DEFAULT,
             GroupHeads.name,
             "channels-last{for_host=true}",
             PackPanels.name,
+            PackRecurrent.name,
             PackMatrix.name,
             PackConvolution.name,
         ]
     ),
-    "The default pipeline, then grouped heads of attention, channels-last, weights packed for the kernels "
-    "of the backend host; those of grouped convolutions for oneDNN.",
+    "Ops in their parts that have kernels, the default pipeline, then grouped heads of attention, "
+    "channels-last, weights packed for the kernels of the backend host; those of grouped convolutions for "
+    "oneDNN.",
 )

@@ -190,6 +190,30 @@ def sort_case(dtype: str, shape: tuple[int, ...], kept: int, *, axis: int = -1, 
     return Case(name, (layout(shape, dtype),), outputs, attrs, exact=True)
 
 
+def tops() -> Iterator[Case]:
+    """Yield cases whose elements differ: the reference has others of equal ones."""
+    for dtype in ("float32", "float64", "int64", "int32"):
+        for largest in (0, 1):
+            yield top_case(dtype, (3, 33), 5, largest=largest)
+            yield top_case(dtype, (2, 700), 3, largest=largest)
+    for kept in (1, 11, 12, 700):
+        yield top_case("float32", (2, 700), kept)
+    yield top_case("float16", (2, 6), 4)
+    yield top_case("bfloat16", (2, 6), 4)
+    yield top_case("float32", (2, 40, 3), 4, axis=1)
+    yield top_case("float32", (40, 3), 1, axis=0, sorted=0)
+    yield top_case("float32", (), 1)
+    yield top_case("float32", (3, 4), 0)
+
+
+def top_case(
+    dtype: str, shape: tuple[int, ...], kept: int, *, axis: int = -1, largest: int = 1, sorted: int = 1
+) -> Case:
+    case = sort_case(dtype, shape, kept, axis=axis, descending=largest)
+    attrs = {"axis": axis, "largest": largest, "sorted": sorted}
+    return Case(f"{case.name}, sorted={sorted}", case.inputs, case.outputs, attrs, exact=True)
+
+
 # ---- refusals ----
 
 MOST_TENSORS = 64  # of a call
@@ -277,6 +301,12 @@ WRONG: dict[str, list[Wrong]] = {
         ("other rows", (Z,), (M, P), {}, "they differ in more than axis 1"),
         ("another flag", (M,), (M, P), {"descending": 2}, "descending is 2, not 0 or 1"),
     ],
+    "TopK": [
+        ("other indices", (M,), (M, M), {}, "indices is float32, not int64"),
+        ("more than there are", (Z,), (M, P), {"axis": 0}, "x is [3, 6], values is [4, 6]"),
+        ("another flag", (M,), (M, P), {"largest": 2}, "largest is 2, not 0 or 1"),
+        ("another order", (M,), (M, P), {"sorted": 2}, "sorted is 2, not 0 or 1"),
+    ],
 }  # fmt: skip
 
 
@@ -305,4 +335,5 @@ INDEX_ROWS = (
     _row("one_hot", "OneHot", None, one_hots, references.one_hot),
     _row("arange", "Arange", "ARNG", ranges, references.arange),
     _row("sort", "Sort", "SORT", sorts, references.sort),
+    _row("top_k", "TopK", "TOPK", tops, references.top),
 )

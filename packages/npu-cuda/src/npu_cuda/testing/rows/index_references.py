@@ -138,3 +138,7 @@ def sort(inputs: Inputs, attrs: Attrs, shapes: Shapes) -> list[Array]:
         order = np.argsort(x, axis, kind="stable")
     first = order[_places(axis, [np.arange(shapes[0][axis])])]
     return [np.take_along_axis(x, first, axis), first]
+
+
+def top(inputs: Inputs, attrs: Attrs, shapes: Shapes) -> list[Array]:
+    return sort(inputs, {"axis": attrs.get("axis", -1), "descending": attrs.get("largest", 1)}, shapes)
