@@ -182,18 +182,20 @@ def _find_shared_inputs(graph: PartitionGraph) -> list[frozenset[int]]:
 
     Outputs that may share computed memory with each other have all inputs in common.
     """
-    sources: dict[Value, frozenset[Value]] = {value: frozenset([value]) for value in graph.inputs}
+    inputs = graph.inputs
+    sources: dict[Value, frozenset[Value]] = {value: frozenset([value]) for value in inputs}
     for node in graph.nodes:
         viewed = frozenset[Value]().union(*(sources[value] for value in node.inputs)) if is_view(node) else ()
         for value in node.outputs:
             source = graph.in_place.get(value)
             sources[value] = frozenset(viewed or [value]) if source is None else sources[source]
-    owners = Counter(owner for value in graph.outputs for owner in sources[value] - set(graph.inputs))
-    every = frozenset(range(len(graph.inputs)))
+    numbers = {value: number for number, value in enumerate(inputs)}
+    owners = Counter(owner for value in graph.outputs for owner in sources[value] - numbers.keys())
+    every = frozenset(numbers.values())
     return [
         every
         if any(owners[owner] > 1 for owner in sources[value])
-        else frozenset(number for number in every if graph.inputs[number] in sources[value])
+        else frozenset(numbers[source] for source in sources[value] if source in numbers)
         for value in graph.outputs
     ]
 
