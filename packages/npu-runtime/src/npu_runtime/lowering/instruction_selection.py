@@ -24,7 +24,8 @@ from npu_runtime.backends.partition import ATEN, Partition
 from npu_runtime.lowering.instruction import Instruction, Returns
 from npu_runtime.lowering.lowered_graph import BackendProgram, LoweredGraph, location_text
 from npu_runtime.lowering.partition_call import PartitionCall
-from npu_runtime.probing.op_probe import CallTraits, OpProbe
+from npu_runtime.probing.call_traits import CallTraits
+from npu_runtime.probing.op_probe import OpProbe
 
 # From a region and a device to a function of the enclosing symbols' values: it returns the callable.
 CompileRegion: TypeAlias = "Callable[[Graph, torch.device], Callable[[SymbolValues], Callable[..., Any]]]"
