@@ -57,16 +57,17 @@ def compile_cached(
         TracingError: The step cannot be traced.
         CaptureError: It cannot be captured, and has to be.
     """
-    name = name or str(getattr(function, "__name__", "step"))
-    request = _Request(function, components, batch, options, name)
+    request = _Request(function, components, batch, options, name or str(getattr(function, "__name__", "step")))
     folder = cache_folder(KIND)
     if folder is None:
         return request.trace(f"not stored: {VARIABLE} turns caches off, or there is no home folder")
     try:
-        key = request.make_key()
+        with pause_gc():
+            state = request.require_traceable_state()
+            key = request.make_key(state)
     except UnknownContentError as error:
         return request.trace(f"not stored: {error}")
-    return request.load(folder, key) or request.trace_and_store(folder, key)
+    return request.load(folder, key, state) or request.trace_and_store(folder, key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +80,17 @@ class _Request:
     options: CaptureOptions
     name: str
 
-    def make_key(self) -> str:
+    def require_traceable_state(self) -> dict[str, torch.Tensor]:
+        """Return the state of the optimizers before the step, after the checks that a trace begins with."""
         for optimizer in self.components.optimizers.values():
             require_traceable(optimizer)
         reject_hooks(self.components)
-        with pause_gc():
-            return f"{make_environment_key()[:16]}-{self._content_key()}"
+        return ParameterSubstitution(self.components).state
 
-    def _content_key(self) -> str:
-        state = ParameterSubstitution(self.components).state
+    def make_key(self, state: Mapping[str, torch.Tensor]) -> str:
+        return f"{make_environment_key()[:16]}-{self._content_key(state)}"
+
+    def _content_key(self, state: Mapping[str, torch.Tensor]) -> str:
         weights = {**self.components.parameters(), **self.components.buffers()}
         backends, device = resolve_backends(self.options.backend, self.options.device, weights)
         described = {"name": self.name, **describe_compilation(self.options, backends, device)}
@@ -100,14 +103,16 @@ class _Request:
         artifact.cache_note = note
         return artifact
 
-    def load(self, folder: CacheFolder, key: str) -> CompileArtifact | None:
+    def load(
+        self, folder: CacheFolder, key: str, state: Mapping[str, torch.Tensor]
+    ) -> CompileArtifact | None:
         """Return the step in a file; None if there is none, it is damaged, or numbers take other branches."""
         path = _path_of(folder, key)
         if not path.exists():
             return None
         try:
             stored = read_step(path, key)
-            traced = self._bind(stored)
+            traced = self._bind(stored, state)
             if traced is None:
                 return None
             optimized = OptimizedStep(stored.graph, stored.memo)
@@ -123,9 +128,8 @@ class _Request:
         artifact.cache_note = f"loaded from {path}"
         return artifact
 
-    def _bind(self, stored: StoredStep) -> TracedStep | None:
+    def _bind(self, stored: StoredStep, state: Mapping[str, torch.Tensor]) -> TracedStep | None:
         """Return a stored step with these components; None if it was traced for other numbers."""
-        current = ParameterSubstitution(self.components).state
         numbers = {
             **hyperparameters.fixed_numbers(self.components.optimizers),
             **hyperparameters.open_numbers(self.components.optimizers),
@@ -136,8 +140,8 @@ class _Request:
         for name, item in named[HYPERPARAMETERS].items():
             if type(item) in (int, float) and item != numbers.get(name):
                 return None
-        state = {name: current[name] for name in stored.state}
-        return TracedStep(stored.graph, state, stored.branches, {}, self.components)
+        kept = {name: state[name] for name in stored.state}
+        return TracedStep(stored.graph, kept, stored.branches, {}, self.components)
 
     def trace_and_store(self, folder: CacheFolder, key: str) -> CompileArtifact:
         args, kwargs = self.batch
@@ -155,7 +159,7 @@ class _Request:
         if branches is None:
             return "not stored: it branches on a computed hyperparameter"
         try:
-            if not key.endswith(self._content_key()):
+            if not key.endswith(self._content_key(ParameterSubstitution(self.components).state)):
                 return "not stored: the trace has changed something that it depends on"
         except UnknownContentError as error:
             return f"not stored: {error}"

@@ -38,6 +38,7 @@ from npu_runtime.training.cache.known_code import (
     is_known_function,
     is_known_module,
     is_of_library,
+    names_used_by_pytorch,
 )
 
 _BY_REPR = (
@@ -51,7 +52,7 @@ _C_DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types
 _UNREAD = frozenset(
     {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__abstractmethods__"}
     | {"_abc_impl", "__parameters__", "__orig_bases__", "__static_attributes__", "__firstlineno__"}
-    | {"__match_args__", "__dataclass_fields__", "__dataclass_params__", "__annotate_func__"}
+    | {"__annotate_func__", "__dataclass_params__"}
     | {"__annotations_cache__", "__type_params__", "__qualname__", "_backward_cls", "_autograd_function_id"}
 )
 # Methods of a class that run only where an instance is made.
@@ -78,6 +79,7 @@ class ContentHash:
         self._alive: list[Any] = []  # an address is a name only as long as its object lives
         self._path: list[str] = []
         self._members = _Members()
+        self._members.use(names_used_by_pytorch().difference(DYNAMIC_NAMES, _CONSTRUCTION))
         self._references: dict[types.CodeType, CodeReferences] = {}
         for name, tensor in tensors.items():
             self.add_text("tensor", name)
@@ -256,7 +258,8 @@ class ContentHash:
             found = self._references[function.__code__] = find_references(function.__code__)
         if found.written:
             raise self._unknown(f"it writes the global {found.written[0]!r}")
-        if reflective := sorted(REFLECTIVE_NAMES & found.attributes):
+        read = found.attributes.union(item.name for item in found.globals)
+        if reflective := sorted(REFLECTIVE_NAMES & read):
             raise self._unknown(f"it reads {reflective[0]}")
         for name, dots in found.imports:
             if dots or not is_known_module(name):
@@ -304,8 +307,12 @@ class ContentHash:
             raise self._unknown(f"the module {name} is not written in Python")
         if is_of_library(str(path)):
             raise self._unknown(f"the module {name} {_LIBRARY}")
-        for key, item in vars(module).items():
-            self._members.add(key, functools.partial(self._add_member, f"{name}.{key}", item))
+        for key, item in list(vars(module).items()):
+            adding = functools.partial(self._add_member, f"{name}.{key}", item)
+            if key == "__getattr__":  # called for what is not there
+                self._members.queue(adding)
+            else:
+                self._members.add(key, adding)
 
     def _add_builtin(self, function: Any) -> None:
         owner, name = function.__self__, function.__name__
@@ -371,6 +378,8 @@ class ContentHash:
             raise self._unknown(f"{kind.__module__}.{kind.__qualname__} {_LIBRARY}")
         if not has_plain_state(kind) and not issubclass(kind, (torch.autograd.Function, Enum)):
             raise self._unknown(f"the class {kind.__qualname__} is implemented in C")
+        if getattr(kind, "_is_protocol", False):
+            raise self._unknown(f"instances of the protocol {kind.__qualname__} are found by their attributes")
         if type(kind) is not type:
             self._add_class(type(kind), is_made=False)
         inherited = frozenset[str]().union(*(dir(base) for base in kind.__mro__ if is_known_class(base)))

@@ -9,20 +9,19 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, ModuleType, WrapperDescriptorType
 from typing import Any
 
 import torch
-from torch.nn import functional as F
 
 from npu_ir.plugins import plugin_manager
 from npu_runtime._torch.state import active_tracer, has_default_torch_state, kernel_settings
 from npu_runtime._torch.tracing import autocast_settings, foreign_kernels, global_module_hooks
 from npu_runtime.backends.measured_costs import describe_machine
 from npu_runtime.training.cache.content_hash import ContentHash, UnknownContentError
-from npu_runtime.training.cache.known_code import OWN_PACKAGES, is_imported, is_known_class, is_known_function
+from npu_runtime.training.cache.known_code import OWN_PACKAGES, is_imported, is_known_function, is_known_module
 
 # Variables that decide what these packages and PyTorch do, or which kernels run.
 _VARIABLES = ("NPU_", "TORCH", "PYTORCH_", "ATEN_", "OMP_", "MKL_", "KMP_", "DNNL_", "ONEDNN_", "CUDA_", "CUBLAS_")
@@ -38,7 +37,7 @@ def add_environment(content: ContentHash) -> None:
     Raises:
         UnknownContentError: It changes what PyTorch does in a way that cannot be described.
     """
-    content.add_text("versions", sys.version, platform.machine(), *_versions())
+    content.add_text("versions", sys.version, repr(sys.flags), platform.machine(), *_versions())
     content.add_text("sources", *(f"{name} {digest}" for name, digest in source_digests().items()))
     content.add_text("machine", repr(sorted(describe_machine((), None).items())))
     variables = ((key, value) for key, value in os.environ.items() if key.startswith(_VARIABLES))
@@ -147,37 +146,92 @@ def process_start() -> float:
 
 
 def _add_patches(content: ContentHash) -> None:
-    """Add functions that somebody has put into known modules and classes, and the names of those there."""
-    for module_name in sorted(name for name in list(sys.modules) if _is_patchable(name)):
-        module = sys.modules[module_name]
-        is_core = _is_core(module_name)
-        names: list[str] = []
-        for key, item in list(vars(module).items()):
-            if issubclass(type(item), type) and item.__module__ == module_name and is_known_class(item):
+    """Add functions that somebody has put into known modules and classes.
+
+    Of modules that models call, all names count, each with the name of what it stands for.
+    """
+    is_own = _OwnFunctions()
+    for module_name in sorted(filter(_is_patchable, list(sys.modules))):
+        for key, item in list(vars(sys.modules[module_name]).items()):
+            kind = type(item)
+            if kind is FunctionType:
+                if not is_own(item):
+                    _add_patch(content, f"{module_name}.{key}", item)
+            elif issubclass(kind, type) and item.__module__ == module_name:
                 for name, member in list(vars(item).items()):
-                    _add_patch(content, f"{module_name}.{key}.{name}", member, names if is_core else None)
-            else:
-                _add_patch(content, f"{module_name}.{key}", item, names if is_core else None)
-        if names:
-            content.add_text(*names)
+                    function = _FUNCTION_OF.get(type(member), _itself)(member)
+                    if type(function) is FunctionType and not is_own(function):
+                        _add_patch(content, f"{module_name}.{key}.{name}", function)
+        if _is_core(module_name):
+            content.add_text(module_name, *_names_in(sys.modules[module_name], content))
 
 
-def _add_patch(content: ContentHash, name: str, item: Any, names: list[str] | None) -> None:
-    function = item.__func__ if type(item) in (classmethod, staticmethod) else item
-    if type(item) is property:
-        function = item.fget
-    if type(function) is FunctionType:
-        if not is_known_function(function) and not is_imported(function):
-            content.add_text("patch", name)
-            content.add(function, name)
-        elif names is not None:
-            defaults = repr(function.__defaults__) if function.__defaults__ else ""
-            is_plain = " at 0x" not in defaults
-            names.append(f"{name} {function.__qualname__} {function.__code__.co_firstlineno}{defaults if is_plain else ''}")
-    elif names is not None and (item is None or type(item) in (bool, int, float, str)):
-        names.append(f"{name} {item!r}")
-    elif names is not None and callable(item):
-        names.append(f"{name} {getattr(item, '__name__', '')}")
+_FUNCTION_OF: Mapping[type, Callable[[Any], Any]] = {
+    property: lambda item: item.fget,
+    classmethod: lambda item: item.__func__,
+    staticmethod: lambda item: item.__func__,
+}
+
+
+def _itself(item: Any) -> Any:
+    return item
+
+
+class _OwnFunctions:
+    """Whether functions are those of known modules, or imported there; asked once for each file and module."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], bool] = {}
+
+    def __call__(self, function: FunctionType) -> bool:
+        where = function.__code__.co_filename, str(function.__globals__.get("__name__"))
+        known = self._known.get(where)
+        if known is None:
+            known = self._known[where] = is_known_function(function) or is_imported(function)
+        return known
+
+
+def _add_patch(content: ContentHash, name: str, function: FunctionType) -> None:
+    content.add_text("patch", name)
+    content.add(function, name)
+
+
+def _names_in(module: ModuleType, content: ContentHash) -> Iterator[str]:
+    """Yield each name in a module, and in its classes, with what it stands for."""
+    for key, item in list(vars(module).items()):
+        yield f"{key} {_identity_of(item, content)}"
+        if issubclass(type(item), type) and item.__module__ == module.__name__:
+            for name, member in list(vars(item).items()):
+                yield f"{key}.{name} {_identity_of(member, content)}"
+
+
+def _identity_of(item: Any, content: ContentHash) -> str:
+    """Return a text that tells an item from others in its place: a value, or a name and a line."""
+    kind = type(item)
+    if _is_plain(item):
+        return repr(item)
+    item = _FUNCTION_OF.get(kind, _itself)(item)
+    if type(item) is FunctionType:
+        plain = [value for value in item.__defaults__ or () if _is_plain(value)]
+        return f"{item.__qualname__} {item.__code__.co_firstlineno} {plain}"
+    if not kind.__module__.startswith(_DESCRIBED_ELSEWHERE) and not is_known_module(kind.__module__):
+        content.add(item, f"a {kind.__qualname__} in PyTorch")
+    return str(getattr(item, "__qualname__", kind.__name__)) if kind in _NAMED else kind.__name__
+
+
+def _is_plain(item: Any) -> bool:
+    kind = type(item)
+    if kind in (tuple, list):
+        return all(map(_is_plain, item))
+    if kind is dict:
+        return all(map(_is_plain, item)) and all(map(_is_plain, item.values()))
+    return kind in _PLAIN
+
+
+# C types, and those of packages that PyTorch imports.
+_DESCRIBED_ELSEWHERE = ("pybind11", "numpy", "sympy", *sys.stdlib_module_names)
+_PLAIN = (bool, int, float, str, type(None), torch.dtype)
+_NAMED = (type, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 
 
 def _is_patchable(name: str) -> bool:
@@ -186,6 +240,6 @@ def _is_patchable(name: str) -> bool:
 
 def _is_core(name: str) -> bool:
     """Return whether a module is one that models call: of these, exchanged functions count, too."""
-    return name in ("torch", "torch.functional", "torch._tensor", F.__name__) or name.startswith(
-        ("torch.nn.modules", "torch.optim")
+    return name in ("torch", "torch.functional", "torch._tensor", "torch.utils.checkpoint") or name.startswith(
+        ("torch.nn", "torch.optim", "torch.linalg", "torch.fft", "torch.special", "torch.autograd", "torch.amp")
     )

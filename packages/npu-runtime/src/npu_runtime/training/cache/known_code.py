@@ -7,6 +7,7 @@ time stand in a key by their names, since the key has the versions. All other co
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import sys
 import sysconfig
@@ -14,6 +15,10 @@ from types import FunctionType
 from typing import Any
 
 import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+from npu_runtime.training.cache.code_references import find_references
 
 OWN_PACKAGES = ("npu_ir", "npu_passes", "npu_runtime", "npu_cuda")
 # Modules whose functions compute the same from the same arguments. Not among them is what reads the
@@ -44,13 +49,13 @@ VOLATILE_BUILTINS = frozenset(
 )
 # Builtins and attributes that reach attributes by names which are not in the code.
 DYNAMIC_NAMES = frozenset(
-    {"getattr", "setattr", "delattr", "vars", "dir", "__dict__", "__getattribute__", "attrgetter"}
+    {"getattr", "setattr", "delattr", "hasattr", "vars", "dir", "__dict__", "__getattribute__", "attrgetter"}
     | {"methodcaller", "getmembers", "__getattr__"}
 )
 # Attributes by which code reads itself, its callers, or what a key leaves out.
 REFLECTIVE_NAMES = frozenset(
     {"__code__", "__globals__", "__builtins__", "__closure__", "__annotations__", "__doc__", "__subclasses__"}
-    | {"f_globals", "f_locals", "f_back", "gi_frame", "_getframe", "tb_frame", "__dataclass_fields__"}
+    | {"f_globals", "f_locals", "f_back", "gi_frame", "_getframe", "tb_frame", "get_type_hints"}
 )
 
 
@@ -119,6 +124,16 @@ def has_plain_state(kind: type) -> bool:
 _PLAIN_BASES = (object, dict, list, tuple, set, frozenset, str, int, float, BaseException, Exception)
 
 
+@functools.cache
+def names_used_by_pytorch() -> frozenset[str]:
+    """Return names of attributes that PyTorch reads of modules which it is given, besides those of its bases."""
+    layers = (nn.TransformerEncoder, nn.TransformerDecoder, nn.Transformer, nn.MultiheadAttention)
+    functions = [layer.forward for layer in layers]
+    functions += [item for item in vars(parametrize).values() if isinstance(item, FunctionType)]
+    functions += [item for item in vars(parametrize.ParametrizationList).values() if isinstance(item, FunctionType)]
+    return frozenset[str]().union(*(find_references(item.__code__).attributes for item in functions))
+
+
 def find_volatile(module: str, name: str) -> str | None:
     """Return why a key cannot rely on a known function; None if it can."""
     if module.startswith(_VOLATILE_MODULES) and not module.startswith("torch.cuda.amp"):
@@ -132,9 +147,10 @@ def find_volatile(module: str, name: str) -> str | None:
 @functools.cache
 def _folders() -> tuple[str, ...]:
     """Return the folders that known functions are defined in."""
-    own = [getattr(sys.modules.get(name), "__file__", None) for name in OWN_PACKAGES]
-    files = [torch.__file__, *own, getattr(sys.modules.get("typing_extensions"), "__file__", None)]
-    folders = [os.path.dirname(file) + os.sep for file in files[:-1] if file]
+    specs = [importlib.util.find_spec(name) for name in OWN_PACKAGES]
+    files = [torch.__file__, *(found.origin for found in specs if found is not None)]
+    folders = [os.path.dirname(file) + os.sep for file in files if file]
+    extensions = importlib.util.find_spec("typing_extensions")
     names = [f"{name.partition('.')[0]}" for name in _PURE_MODULES]
     standard = [f"{_library()}{name}{end}" for name in names for end in (".py", os.sep)]
-    return (*folders, *standard, *([files[-1]] if files[-1] else []))
+    return (*folders, *standard, *([extensions.origin] if extensions and extensions.origin else []))
