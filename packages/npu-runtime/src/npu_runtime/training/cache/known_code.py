@@ -40,7 +40,7 @@ _VOLATILE_MODULES = (
 # Packages that PyTorch and this project import names from.
 _IMPORTED_PACKAGES = frozenset(
     {"filelock", "fsspec", "jinja2", "mpmath", "networkx", "numpy", "optree", "packaging", "pluggy"}
-    | {"safetensors", "sympy", "triton", "typing_extensions"}
+    | {"functorch", "psutil", "safetensors", "sympy", "torchgen", "tqdm", "triton", "typing_extensions", "yaml"}
 )
 VOLATILE_NAMES = frozenset({"initial_seed", "get_worker_info"})
 _VOLATILE_FUNCTIONS = frozenset({"initial_seed", "seed", "load", "from_file", "get_num_interop_threads"})
