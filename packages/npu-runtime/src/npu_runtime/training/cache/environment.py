@@ -27,6 +27,8 @@ from npu_runtime.training.cache.known_code import OWN_PACKAGES, is_imported, is_
 _VARIABLES = ("NPU_", "TORCH", "PYTORCH_", "ATEN_", "OMP_", "MKL_", "KMP_", "DNNL_", "ONEDNN_", "CUDA_", "CUBLAS_")
 _NOT_DECISIVE = ("NPU_CACHE", "NPU_CUDA_CACHE")
 _SUFFIXES = (".py", ".so", ".pyd", ".dylib")
+# Parts of PyTorch that neither a trace nor a kernel runs.
+_OF_NO_TRACE = ("torch._dynamo", "torch._inductor", "torch.distributed", "torch.onnx", "torch.testing")
 _LOADED_AT = time.time()
 _PROCESS = Path("/proc/self/stat")
 
@@ -162,7 +164,7 @@ def _add_patches(content: ContentHash) -> None:
                     function = _FUNCTION_OF.get(type(member), _itself)(member)
                     if type(function) is FunctionType and not is_own(function):
                         _add_patch(content, f"{module_name}.{key}.{name}", function)
-        if _is_core(module_name):
+        if module_name in _CORE:
             content.add_text(module_name, *_names_in(sys.modules[module_name], content))
 
 
@@ -235,11 +237,17 @@ _NAMED = (type, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType
 
 
 def _is_patchable(name: str) -> bool:
-    return name.partition(".")[0] in ("torch", *OWN_PACKAGES)
+    return name.partition(".")[0] in ("torch", *OWN_PACKAGES) and not name.startswith(_OF_NO_TRACE)
 
 
 def _is_core(name: str) -> bool:
-    """Return whether a module is one that models call: of these, exchanged functions count, too."""
-    return name in ("torch", "torch.functional", "torch._tensor", "torch.utils.checkpoint") or name.startswith(
-        ("torch.nn", "torch.optim", "torch.linalg", "torch.fft", "torch.special", "torch.autograd", "torch.amp")
-    )
+    """Return whether a module is one that models call."""
+    return name in _CALLED or name.startswith(("torch.nn", "torch.optim", "torch.amp"))
+
+
+_CALLED = (
+    *("torch", "torch._tensor", "torch.autograd", "torch.autograd.function", "torch.fft", "torch.functional"),
+    *("torch.linalg", "torch.special", "torch.utils.checkpoint"),
+)
+# Of these, exchanged functions count, too. Those that a trace loads do not: a step that is loaded has no trace.
+_CORE = frozenset(filter(_is_core, list(sys.modules)))
