@@ -12,7 +12,7 @@ from npu_runtime.training.options import StepOptions
 from npu_runtime.training.trace import batch_arguments, make_step
 from npu_runtime.training.tracing.substitution import ParameterSubstitution
 
-SOURCE = '''\
+SOURCE = """\
 import enum, functools, dataclasses, math
 import torch
 from torch import nn
@@ -90,13 +90,13 @@ def make():
     options = dict()
     batch = (torch.ones(3, 4), torch.ones(3, 4))
     return model, optimizer, loss_fn, batch, options
-'''
-OTHER = '''\
+"""
+OTHER = """\
 LIMIT = 7.0
 
 def factor(x):
     return x * LIMIT
-'''
+"""
 
 
 def load_source(folder: Path, *edit: str) -> ModuleType:

@@ -10,9 +10,9 @@ from npu_ir.cli.quantities import count_text
 from npu_ir.serial.cache_folder import OFF, VARIABLE, CacheFolder, all_cache_folders, cache_root
 
 _EPILOG = f"""\
-The folder is that of {VARIABLE}, else npu in XDG_CACHE_HOME or in ~/.cache; {VARIABLE}={OFF} turns caches off.
-Everything in it can be made again, and may be removed at any time. Each kind takes 1 GiB at most: what was
-not used for longest goes first.
+The folder is that of {VARIABLE}, else npu in XDG_CACHE_HOME or in ~/.cache; {VARIABLE}={OFF}
+turns caches off. Everything in it can be made again, and may be removed at any time. Each kind takes
+1 GiB at most: what was not used for longest goes first.
 
 example:
   npu cache
@@ -25,7 +25,7 @@ def add_to(commands: Any) -> None:
     parser = commands.add_parser(
         "cache",
         help="show or clear what is kept on disk to start faster",
-        description="Show what is kept on disk to start faster, such as compiled training steps; or remove it.",
+        description="Show what is kept on disk to start faster, such as training steps; or remove it.",
         epilog=_EPILOG,
     )
     parser.add_argument("--clear", action="store_true", help="remove all of it")

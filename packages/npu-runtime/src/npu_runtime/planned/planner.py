@@ -117,7 +117,9 @@ def _select_instructions(
         if value.argument is not None and value.argument.data is not None
     }
     # Weights are unknown before binding: their samples are synthetic. Constants are part of the graph.
-    probe = OpProbe(device, known, frozenset(), {}, is_planned=True, memo=memo and memo.traits)
+    probe = OpProbe(
+        device, known, frozenset(), {}, is_planned=True, memo=None if memo is None else memo.traits
+    )
     as_stated = {
         value
         for value in (*graph.inputs, *graph.arguments, *constants)

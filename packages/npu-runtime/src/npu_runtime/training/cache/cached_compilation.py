@@ -57,7 +57,9 @@ def compile_cached(
         TracingError: The step cannot be traced.
         CaptureError: It cannot be captured, and has to be.
     """
-    request = _Request(function, components, batch, options, name or str(getattr(function, "__name__", "step")))
+    request = _Request(
+        function, components, batch, options, name or str(getattr(function, "__name__", "step"))
+    )
     folder = cache_folder(KIND)
     if folder is None:
         return request.trace(f"not stored: {VARIABLE} turns caches off, or there is no home folder")
@@ -151,9 +153,7 @@ class _Request:
         artifact.cache_note = self._store(traced, optimized, folder, key)
         return artifact
 
-    def _store(
-        self, traced: TracedStep, optimized: OptimizedStep, folder: CacheFolder, key: str
-    ) -> str:
+    def _store(self, traced: TracedStep, optimized: OptimizedStep, folder: CacheFolder, key: str) -> str:
         """Write a step, and return a note about it."""
         branches = store_branches(traced.branches)
         if branches is None:

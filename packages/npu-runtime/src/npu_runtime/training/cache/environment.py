@@ -21,10 +21,27 @@ from npu_runtime._torch.state import active_tracer, has_default_torch_state, ker
 from npu_runtime._torch.tracing import autocast_settings, foreign_kernels, global_module_hooks
 from npu_runtime.backends.measured_costs import describe_machine
 from npu_runtime.training.cache.content_hash import ContentHash, UnknownContentError
-from npu_runtime.training.cache.known_code import OWN_PACKAGES, is_imported, is_known_function, is_known_module
+from npu_runtime.training.cache.known_code import (
+    OWN_PACKAGES,
+    is_imported,
+    is_known_function,
+    is_known_module,
+)
 
 # Variables that decide what these packages and PyTorch do, or which kernels run.
-_VARIABLES = ("NPU_", "TORCH", "PYTORCH_", "ATEN_", "OMP_", "MKL_", "KMP_", "DNNL_", "ONEDNN_", "CUDA_", "CUBLAS_")
+_VARIABLES = (
+    "NPU_",
+    "TORCH",
+    "PYTORCH_",
+    "ATEN_",
+    "OMP_",
+    "MKL_",
+    "KMP_",
+    "DNNL_",
+    "ONEDNN_",
+    "CUDA_",
+    "CUBLAS_",
+)
 _NOT_DECISIVE = ("NPU_CACHE", "NPU_CUDA_CACHE")
 _SUFFIXES = (".py", ".so", ".pyd", ".dylib")
 # Parts of PyTorch that neither a trace nor a kernel runs.
@@ -180,7 +197,7 @@ def _itself(item: Any) -> Any:
 
 
 class _OwnFunctions:
-    """Whether functions are those of known modules, or imported there; asked once for each file and module."""
+    """Whether functions are those of known modules, or imported there; known once for a file and module."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], bool] = {}
@@ -249,5 +266,5 @@ _CALLED = (
     *("torch", "torch._tensor", "torch.autograd", "torch.autograd.function", "torch.fft", "torch.functional"),
     *("torch.linalg", "torch.special", "torch.utils.checkpoint"),
 )
-# Of these, exchanged functions count, too. Those that a trace loads do not: a step that is loaded has no trace.
+# Of these, exchanged functions count, too. What a trace loads is not among them: a loaded step has none.
 _CORE = frozenset(filter(_is_core, list(sys.modules)))

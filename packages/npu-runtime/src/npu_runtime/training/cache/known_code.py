@@ -40,18 +40,43 @@ _VOLATILE_MODULES = (
 # Packages that PyTorch and this project import names from.
 _IMPORTED_PACKAGES = frozenset(
     {"filelock", "fsspec", "jinja2", "mpmath", "networkx", "numpy", "optree", "packaging", "pluggy"}
-    | {"functorch", "psutil", "safetensors", "sympy", "torchgen", "tqdm", "triton", "typing_extensions", "yaml"}
+    | {
+        "functorch",
+        "psutil",
+        "safetensors",
+        "sympy",
+        "torchgen",
+        "tqdm",
+        "triton",
+        "typing_extensions",
+        "yaml",
+    }
 )
 VOLATILE_NAMES = frozenset({"initial_seed", "get_worker_info"})
 _VOLATILE_FUNCTIONS = frozenset({"initial_seed", "seed", "load", "from_file", "get_num_interop_threads"})
 VOLATILE_BUILTINS = frozenset(
-    {"__import__", "breakpoint", "compile", "eval", "exec", "globals", "hash", "id", "input", "locals", "open"}
+    {
+        "__import__",
+        "breakpoint",
+        "compile",
+        "eval",
+        "exec",
+        "globals",
+        "hash",
+        "id",
+        "input",
+        "locals",
+        "open",
+    }
 )
 # Builtins and attributes that reach attributes by names which are not in the code.
 DYNAMIC_NAMES = frozenset(
     {"getattr", "setattr", "delattr", "hasattr", "vars", "dir", "__dict__", "__getattribute__", "attrgetter"}
     | {"methodcaller", "getmembers", "__getattr__"}
 )
+# Methods of a class that run only where an instance is made, and what code that makes one may name.
+CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__", "__init_subclass__", "__set_name__"})
+CONSTRUCTION = ("__class__", "type", *sorted(CONSTRUCTORS))
 # Attributes by which code reads itself, its callers, or what a key leaves out.
 REFLECTIVE_NAMES = frozenset(
     {"__code__", "__globals__", "__builtins__", "__closure__", "__annotations__", "__doc__", "__subclasses__"}
@@ -70,7 +95,7 @@ def is_known_function(function: FunctionType) -> bool:
     path = function.__code__.co_filename
     if name.startswith("namedtuple_"):
         return path.startswith("<string>")
-    return is_known_module(name) and (path.startswith(_folders()) or path.startswith("<"))
+    return is_known_module(name) and path.startswith((*_folders(), "<"))
 
 
 def is_imported(function: FunctionType) -> bool:
@@ -126,11 +151,13 @@ _PLAIN_BASES = (object, dict, list, tuple, set, frozenset, str, int, float, Base
 
 @functools.cache
 def names_used_by_pytorch() -> frozenset[str]:
-    """Return names of attributes that PyTorch reads of modules which it is given, besides those of its bases."""
+    """Return names of attributes that PyTorch reads of given modules, besides those of its own classes."""
     layers = (nn.TransformerEncoder, nn.TransformerDecoder, nn.Transformer, nn.MultiheadAttention)
     functions = [layer.forward for layer in layers]
     functions += [item for item in vars(parametrize).values() if isinstance(item, FunctionType)]
-    functions += [item for item in vars(parametrize.ParametrizationList).values() if isinstance(item, FunctionType)]
+    functions += [
+        item for item in vars(parametrize.ParametrizationList).values() if isinstance(item, FunctionType)
+    ]
     return frozenset[str]().union(*(find_references(item.__code__).attributes for item in functions))
 
 
@@ -141,7 +168,6 @@ def find_volatile(module: str, name: str) -> str | None:
     if module.partition(".")[0] == "torch" and name in _VOLATILE_FUNCTIONS:
         return f"{module}.{name} reads state of the process"
     return None
-
 
 
 @functools.cache

@@ -11,8 +11,8 @@ from torch.optim import Optimizer
 
 from npu_ir.core.structure import flatten
 from npu_ir.plugins.backend import Backend
-from npu_passes.core.pass_order import passes_of
 from npu_passes import PassManager, all_pipelines
+from npu_passes.core.pass_order import passes_of
 from npu_runtime.executor.options import resolve_step_passes
 from npu_runtime.training.cache.content_hash import ContentHash, UnknownContentError
 from npu_runtime.training.cache.environment import add_environment

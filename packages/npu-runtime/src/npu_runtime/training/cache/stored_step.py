@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_ir import Graph, SerializationError, TensorType
+from npu_ir import Graph, TensorType
 from npu_ir.core.tensor_bytes import content_buffer
 from npu_ir.serial.atomic_write import staged_files
 from npu_ir.serial.document import CompanionFiles, StoredData, iterate_document
@@ -36,7 +36,7 @@ _RELATIONS: Mapping[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class StoredBranch:
-    """A branch that Python took by the value of a number, as a file has it: a relation of names or numbers."""
+    """A branch that Python took by the value of a number: a relation of names or numbers."""
 
     text: str
     operator: str
