@@ -22,7 +22,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class CodeReferences:
-    """What code refers to, that of the functions and classes in it included.
+    """References of code, those of the functions and classes in it included.
 
     Attributes:
         globals: The globals that it reads, in order.

@@ -197,7 +197,7 @@ def _itself(item: Any) -> Any:
 
 
 class _OwnFunctions:
-    """Whether functions are those of known modules, or imported there; known once for a file and module."""
+    """A test whether functions are of known modules or imported there, made once for a file and module."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], bool] = {}
