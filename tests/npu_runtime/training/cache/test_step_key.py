@@ -8,8 +8,12 @@ from dataclasses import dataclass
 import pytest
 import torch
 from torch import nn
+from torch._subclasses import FakeTensorMode
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
+from npu_runtime.training.cache.content_hash import UnknownContentError
+from npu_runtime.training.cache.step_key import make_environment_key
 from tests.npu_runtime.training.cache.user_source import key_of, load_source
 
 
@@ -200,3 +204,22 @@ def test_the_sources_of_this_project_are_in_a_key(monkeypatch):
     monkeypatch.setattr(environment, "OWN_PACKAGES", environment.OWN_PACKAGES[1:])
 
     assert _key() != before
+
+
+class Mode(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        pytest.param(Mode, "a TorchFunctionMode", id="function mode"),
+        pytest.param(FakeTensorMode, "TorchDispatchMode|FakeTensorMode", id="dispatch mode"),
+        pytest.param(torch.autograd.graph.save_on_cpu, "a context of saved tensors", id="saved tensors"),
+        pytest.param(lambda: torch.device("cpu"), "a TorchFunctionMode", id="default device"),
+    ],
+)
+def test_modes_that_are_entered_have_no_key(make, message):
+    with make(), pytest.raises(UnknownContentError, match=f"({message}).* takes part in calls of PyTorch"):
+        make_environment_key()

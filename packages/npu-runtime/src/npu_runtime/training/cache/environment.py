@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from npu_ir.plugins import plugin_manager
-from npu_runtime._torch.state import active_tracer, has_default_torch_state, kernel_settings
+from npu_runtime._torch.state import active_modes, active_tracer, has_default_torch_state, kernel_settings
 from npu_runtime._torch.tracing import autocast_settings, foreign_kernels, global_module_hooks
 from npu_runtime.backends.measured_costs import describe_machine
 from npu_runtime.training.cache.content_hash import ContentHash, UnknownContentError
@@ -77,7 +77,7 @@ def _versions() -> tuple[str, ...]:
 
 def _add_settings(content: ContentHash) -> None:
     """Add the settings of PyTorch that a trace or a kernel reads."""
-    if tracer := active_tracer():
+    if tracer := active_tracer() or active_modes():
         raise UnknownContentError(f"{tracer} takes part in calls of PyTorch")
     if kernels := foreign_kernels():
         raise UnknownContentError(f"torch.library has other kernels: {kernels[0]}")
