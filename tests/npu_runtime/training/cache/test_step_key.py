@@ -123,6 +123,7 @@ PATCHES = {
     "a dict in a class": (nn.Linear, "table", {"a": 1}),
     "an object in a class": (nn.Linear, "config", Config(1)),
     "a builtin exchanged for another": (torch.linalg, "norm", torch.linalg.cond),
+    "a class exchanged for one of its name": (nn, "ReLU", type("ReLU", (nn.GELU,), {})),
     "an exchanged class": (nn.modules.activation, "ReLU", nn.GELU),
 }
 

@@ -232,10 +232,11 @@ def _identity_of(item: Any, content: ContentHash) -> str:
     item = _FUNCTION_OF.get(kind, _itself)(item)
     if type(item) is FunctionType:
         plain = [value for value in item.__defaults__ or () if _is_plain(value)]
-        return f"{item.__qualname__} {item.__code__.co_firstlineno} {plain}"
+        return f"{item.__module__}.{item.__qualname__} {item.__code__.co_firstlineno} {plain}"
     if not kind.__module__.startswith(_DESCRIBED_ELSEWHERE) and not is_known_module(kind.__module__):
         content.add(item, f"a {kind.__qualname__} in PyTorch")
-    return str(getattr(item, "__qualname__", kind.__name__)) if kind in _NAMED else kind.__name__
+    name = kind.__name__ if kind not in _NAMED else f"{getattr(item, '__module__', '')}.{item.__qualname__}"
+    return str(name)
 
 
 def _is_plain(item: Any) -> bool:
