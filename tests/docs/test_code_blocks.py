@@ -114,6 +114,7 @@ def test_every_code_block_of_the_page_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NPU_CACHE", str(tmp_path.with_name("caches")))
 
     run_page(page)
 

@@ -30,7 +30,7 @@ OPTIONS = {
     "optimizers",
     "scaler",
 }
-CAPTURE = {"backend", "passes", "capture", "memory_budget_bytes"}
+CAPTURE = {"cache", "backend", "passes", "capture", "memory_budget_bytes"}
 COMPILE = {"device", "weights", "warmup_runs", "warmup_sync", "validate", "trace", "enforce_ops"}
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from npu_ir.errors import BackendError
 from npu_ir.plugins.backend import Backend, BackendOp
-from npu_runtime.errors import CaptureError, FallbackWarning, GenerationWarning, TracingError
+from npu_runtime.errors import CacheWarning, CaptureError, FallbackWarning, GenerationWarning, TracingError
 
 if TYPE_CHECKING:
     from npu_runtime.decoders.decoder import Decoder
@@ -32,6 +32,7 @@ __all__ = [
     "Backend",
     "BackendError",
     "BackendOp",
+    "CacheWarning",
     "CaptureError",
     "CompileArtifact",
     "Decoder",

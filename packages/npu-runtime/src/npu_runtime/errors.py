@@ -13,6 +13,10 @@ class GenerationWarning(UserWarning):
     """A model comes with options for the choice of tokens that a `Decoder` does not follow."""
 
 
+class CacheWarning(UserWarning):
+    """A file in a cache is damaged: it is ignored, and written again."""
+
+
 class TracingError(NpuError):
     """A training step cannot be traced into a graph."""
 

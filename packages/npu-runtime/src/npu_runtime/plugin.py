@@ -16,9 +16,9 @@ def npu_backends() -> list[Any]:
 
 @hookimpl
 def npu_add_commands(commands: Any) -> None:
-    from npu_runtime.cli import bench, capture_step, compare, compile, explain, generate, profile, tune
+    from npu_runtime.cli import bench, cache, capture_step, compare, compile, explain, generate, profile, tune
 
-    for command in (compare, explain, profile, bench, tune, compile, generate, capture_step):
+    for command in (compare, explain, profile, bench, tune, compile, generate, capture_step, cache):
         command.add_to(commands)
 
 

@@ -25,7 +25,10 @@ _PROVIDED_NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "pipelines": ("default", "fuse", "minimal", "train", "train-device", "train-fuse", "train-tensors"),
     },
     "npu-runtime": {
-        "commands": ("bench", "capture-step", "compare", "compile", "explain", "generate", "profile", "tune"),
+        "commands": (
+            *("bench", "cache", "capture-step", "compare", "compile", "explain", "generate", "profile"),
+            "tune",
+        ),
         "pipelines": ("cpu", "host", "train-cpu", "train-host"),
         "runners": ("executor",),
         "backends": ("aten",),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch._ops import HigherOrderOperator, OpOverload
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
-__all__ = ["HigherOrderOperator", "OpOverload", "auto_functionalized_op"]
+__all__ = ["HigherOrderOperator", "OpOverload", "OpOverloadPacket", "auto_functionalized_op"]
 
 
 def auto_functionalized_op() -> Any:

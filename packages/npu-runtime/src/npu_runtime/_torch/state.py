@@ -65,6 +65,16 @@ def has_default_torch_state() -> bool:
     )
 
 
+def active_modes() -> str | None:
+    """Return what the caller has entered that changes calls of PyTorch as anybody may have written it."""
+    if _C._len_torch_function_stack():
+        return "a TorchFunctionMode, such as that of torch.set_default_device,"
+    if _C._len_torch_dispatch_stack():
+        return "a TorchDispatchMode"
+    hooks = getattr(_C._autograd, "_top_saved_tensors_default_hooks", None)
+    return "a context of saved tensors" if hooks is not None and hooks(True) is not None else None
+
+
 def active_tracer() -> str | None:
     """Return what takes part in calls of PyTorch now and in no others: a trace, a transform, fake tensors."""
     if _C._functorch.peek_interpreter_stack() is not None:

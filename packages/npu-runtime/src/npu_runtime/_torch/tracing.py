@@ -28,6 +28,7 @@ __all__ = [
     "TracingContext",
     "autocast_settings",
     "compiler_flag",
+    "foreign_kernels",
     "is_tracing",
     "last_node",
     "name_of_call",
@@ -50,6 +51,23 @@ class Branch:
             text = text.replace(str(symbol), name)
         self.text = text
         self.names = frozenset(self._names.values())
+
+    def relation(self) -> tuple[str, str | float, str | float] | None:
+        """Return the condition as a relation of two names or numbers; None if it is not one."""
+        sides = [self._plain(side) for side in getattr(self._condition, "args", ())]
+        relation = getattr(self._condition, "rel_op", None)
+        if relation is None or len(sides) != 2 or None in sides:
+            return None
+        left, right = sides
+        assert left is not None
+        assert right is not None
+        return str(relation), left, right
+
+    def _plain(self, item: Any) -> str | float | None:
+        if item in self._names:
+            return self._names[item]
+        is_exact = getattr(item, "is_Float", False) or getattr(item, "is_Integer", False)
+        return float(item) if is_exact else None
 
     def holds(self, values: Mapping[str, float]) -> bool:
         """Return whether the same branch is taken for other values of the numbers, given by name."""
@@ -392,6 +410,16 @@ def global_module_hooks() -> list[dict[int, Callable[..., Any]]]:
         module._global_backward_pre_hooks,
         module._global_backward_hooks,
     ]
+
+
+def foreign_kernels() -> list[str]:
+    """Return the kernels for ATen's ops on CPUs that were registered in Python, by `torch.library`.
+
+    PyTorch itself registers some for other devices.
+    """
+    registered: set[str] = getattr(torch.library, "_impls", set())
+    others = ("/Meta", "/MPS", "/CUDA", "/XPU")
+    return sorted(name for name in registered if name.startswith("aten/") and not name.endswith(others))
 
 
 def autocast_settings() -> tuple[tuple[bool, torch.dtype], ...]:

@@ -13,7 +13,7 @@ from npu_ir import ExecutionError, OpNode, Value
 from npu_ir.ops.calls import Binding
 from npu_ir.ops.execution import describe, location_of
 from npu_runtime.lowering.partition_call import PartitionCall
-from npu_runtime.probing.op_probe import CallTraits
+from npu_runtime.probing.call_traits import CallTraits
 
 
 class Returns(enum.Enum):

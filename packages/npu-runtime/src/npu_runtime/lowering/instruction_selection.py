@@ -24,7 +24,8 @@ from npu_runtime.backends.partition import ATEN, Partition
 from npu_runtime.lowering.instruction import Instruction, Returns
 from npu_runtime.lowering.lowered_graph import BackendProgram, LoweredGraph, location_text
 from npu_runtime.lowering.partition_call import PartitionCall
-from npu_runtime.probing.op_probe import CallTraits, OpProbe
+from npu_runtime.probing.call_traits import CallTraits
+from npu_runtime.probing.op_probe import OpProbe
 
 # From a region and a device to a function of the enclosing symbols' values: it returns the callable.
 CompileRegion: TypeAlias = "Callable[[Graph, torch.device], Callable[[SymbolValues], Callable[..., Any]]]"
@@ -182,18 +183,20 @@ def _find_shared_inputs(graph: PartitionGraph) -> list[frozenset[int]]:
 
     Outputs that may share computed memory with each other have all inputs in common.
     """
-    sources: dict[Value, frozenset[Value]] = {value: frozenset([value]) for value in graph.inputs}
+    inputs = graph.inputs
+    sources: dict[Value, frozenset[Value]] = {value: frozenset([value]) for value in inputs}
     for node in graph.nodes:
         viewed = frozenset[Value]().union(*(sources[value] for value in node.inputs)) if is_view(node) else ()
         for value in node.outputs:
             source = graph.in_place.get(value)
             sources[value] = frozenset(viewed or [value]) if source is None else sources[source]
-    owners = Counter(owner for value in graph.outputs for owner in sources[value] - set(graph.inputs))
-    every = frozenset(range(len(graph.inputs)))
+    numbers = {value: number for number, value in enumerate(inputs)}
+    owners = Counter(owner for value in graph.outputs for owner in sources[value] - numbers.keys())
+    every = frozenset(numbers.values())
     return [
         every
         if any(owners[owner] > 1 for owner in sources[value])
-        else frozenset(number for number in every if graph.inputs[number] in sources[value])
+        else frozenset(numbers[source] for source in sources[value] if source in numbers)
         for value in graph.outputs
     ]
 

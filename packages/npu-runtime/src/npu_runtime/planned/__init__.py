@@ -5,7 +5,8 @@ calls kernels. Open `planner.py` first, then `assign_buffers.py`.
 """
 
 from npu_runtime.planned.plan import Buffer, Plan
+from npu_runtime.planned.plan_memo import PlanMemo
 from npu_runtime.planned.planner import plan
 from npu_runtime.planned.program import PlannedProgram
 
-__all__ = ["Buffer", "Plan", "PlannedProgram", "plan"]
+__all__ = ["Buffer", "Plan", "PlanMemo", "PlannedProgram", "plan"]

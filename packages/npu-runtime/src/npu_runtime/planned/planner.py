@@ -25,6 +25,7 @@ from npu_runtime.planned.binding import DeferredBinding
 from npu_runtime.planned.buffers import BufferAssignment, BufferKind
 from npu_runtime.planned.phases import find_constants, split_constants, split_phases
 from npu_runtime.planned.plan import Buffer, Plan
+from npu_runtime.planned.plan_memo import PlanMemo
 from npu_runtime.probing.op_probe import OpProbe
 
 
@@ -33,6 +34,7 @@ def plan(
     *,
     device: torch.device | str | None = None,
     backend: str | Backend | Sequence[str | Backend] = "aten",
+    memo: PlanMemo | None = None,
 ) -> Plan:
     """Return the memory plan of a graph; weights are not needed.
 
@@ -40,6 +42,7 @@ def plan(
         graph: A graph of fixed sizes. It must not be edited afterwards.
         device: The device to run on; if not given, the CPU or the default of the first backend.
         backend: A name, a `Backend`, or several in order of preference, as for `IRExecutor`.
+        memo: Results of an earlier plan; extended by those of this one.
 
     Raises:
         GraphError: The graph breaks a rule of the IR, sizes are symbolic, a buffer changes its type, or
@@ -51,13 +54,13 @@ def plan(
     _require_fixed_buffers(graph)
     backends, chosen_device = resolve_backends(backend, device, None)
     with pause_gc():
-        return _plan(lower(graph, backends, live_weights=True), chosen_device)
+        return _plan(lower(graph, backends, live_weights=True), chosen_device, memo)
 
 
-def _plan(lowered: LoweredGraph, device: torch.device) -> Plan:
+def _plan(lowered: LoweredGraph, device: torch.device, memo: PlanMemo | None) -> Plan:
     graph = lowered.graph
     constants = find_constants(graph)
-    instructions = _select_instructions(lowered, device, constants)
+    instructions = _select_instructions(lowered, device, constants, memo)
     first = [value for value in graph.values if value in constants]
     once, rest = split_constants(instructions, constants)
     folded = [value for instruction in once for value in instruction.outputs]
@@ -65,7 +68,7 @@ def _plan(lowered: LoweredGraph, device: torch.device) -> Plan:
     # Offsets come last: sizes and live ranges of all allocations are known then.
     arena = [item for item in assignment.allocations if item.kind is BufferKind.ARENA]
     spans = [Span(item.bytes, item.first, assignment.last_use_of(item)) for item in arena]
-    offsets, size = assign_offsets(spans)
+    offsets, size = assign_offsets(spans) if memo is None else memo.assign_offsets(spans)
     for allocation, offset in zip(arena, offsets, strict=True):
         allocation.offset = offset
     backend_bytes = _backend_bytes(rest)
@@ -105,7 +108,7 @@ def _plan(lowered: LoweredGraph, device: torch.device) -> Plan:
 
 
 def _select_instructions(
-    lowered: LoweredGraph, device: torch.device, constants: set[Value]
+    lowered: LoweredGraph, device: torch.device, constants: set[Value], memo: PlanMemo | None
 ) -> list[Instruction]:
     graph = lowered.graph
     known: dict[Value, Any] = {
@@ -114,7 +117,9 @@ def _select_instructions(
         if value.argument is not None and value.argument.data is not None
     }
     # Weights are unknown before binding: their samples are synthetic. Constants are part of the graph.
-    probe = OpProbe(device, known, frozenset(), {}, is_planned=True)
+    probe = OpProbe(
+        device, known, frozenset(), {}, is_planned=True, memo=None if memo is None else memo.traits
+    )
     as_stated = {
         value
         for value in (*graph.inputs, *graph.arguments, *constants)

@@ -9,8 +9,9 @@ only the callable is kept.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -26,7 +27,8 @@ from npu_ir.ops.schema import Op
 from npu_runtime._torch.fast_calls import fast_callables
 from npu_runtime._torch.ops import OpOverload
 from npu_runtime._torch.state import below_autograd
-from npu_runtime.probing.out_variants import ObservedCall, OutVariant, find_in_place, find_out_variants
+from npu_runtime.probing.call_traits import CallTraits
+from npu_runtime.probing.out_variants import ObservedCall, find_in_place, find_out_variants
 from npu_runtime.probing.sample_inputs import SampleInputs
 from npu_runtime.probing.storage import (
     has_stated_strides,
@@ -34,52 +36,7 @@ from npu_runtime.probing.storage import (
     is_inexact,
     starts_storage,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class CallTraits:
-    """Call traits: the observed behaviour of one call.
-
-    Attributes:
-        kernel: The name of the callable.
-        function: The fastest callable equivalent to the operator.
-        in_place: The name and callable of an equivalent that writes into the first input; None if there is
-            none, or planned programs are to use out-variants.
-        shares: For each output the inputs, by number, that it shares memory with.
-        has_stated_strides: For each output whether its strides are those of its type.
-        starts_storage: For each output whether it starts at the beginning of its memory.
-        out_variants: The out-variants, if they were searched for.
-        is_certain: Whether the traits of memory hold in each call; if not, only the callable is known, and
-            ``shares`` lists all possible aliases.
-    """
-
-    kernel: str
-    function: Callable[..., Any]
-    in_place: tuple[str, Callable[..., Any]] | None
-    shares: tuple[frozenset[int], ...]
-    has_stated_strides: tuple[bool, ...]
-    starts_storage: tuple[bool, ...]
-    out_variants: tuple[OutVariant, ...] = ()
-    is_certain: bool = True
-
-    @property
-    def is_view(self) -> bool:
-        """True if every output shares memory with an input: a pure op is then a view."""
-        return self.is_certain and bool(self.shares) and all(self.shares)
-
-    def without_memory_traits(self, inputs: int) -> CallTraits:
-        """Return the traits that hold for any sizes and strides: the callable, but nothing about memory."""
-        unknown = (False,) * len(self.shares)
-        every = (frozenset(range(inputs)),) * len(self.shares)
-        return replace(
-            self,
-            in_place=None,
-            shares=every,
-            has_stated_strides=unknown,
-            starts_storage=unknown,
-            out_variants=(),
-            is_certain=False,
-        )
+from npu_runtime.probing.trait_records import Record, record_traits, restore_traits
 
 
 class OpProbe:
@@ -91,6 +48,7 @@ class OpProbe:
         graph_inputs: The inputs of the graph: their tensors may require gradients.
         sizes: The values of symbols.
         is_planned: Whether to search for out-variants, which a planned program needs.
+        memo: Records of call traits from before, by the digest of a call; extended by those observed here.
     """
 
     def __init__(
@@ -101,8 +59,10 @@ class OpProbe:
         sizes: Mapping[str, int],
         *,
         is_planned: bool = False,
+        memo: dict[str, Record | None] | None = None,
     ) -> None:
         self.is_planned = is_planned
+        self._memo = memo
         self._device = device
         self._graph_inputs = graph_inputs
         self._sizes = sizes
@@ -126,8 +86,22 @@ class OpProbe:
             tuple(value in self._graph_inputs for value in node.inputs),
         )
         if key not in self._cache:
-            self._cache[key] = self._probe(node, op, binding)
+            self._cache[key] = self._recall(repr(key), node, op, binding)
         return self._cache[key]
+
+    def _recall(self, key: str, node: OpNode, op: Op, binding: Binding) -> CallTraits | None:
+        """Return the call traits of the memo, or those that a probe observes."""
+        if self._memo is None:
+            return self._probe(node, op, binding)
+        digest = hashlib.sha256(key.encode()).hexdigest()
+        if digest in self._memo:
+            known = self._memo[digest]
+            return None if known is None else restore_traits(known, node, op, binding, self._device)
+        traits = self._probe(node, op, binding)
+        record = None if traits is None else record_traits(traits, node, op, binding, self._device)
+        if traits is None or record is not None:
+            self._memo[digest] = record
+        return traits
 
     def _probe(self, node: OpNode, op: Op, binding: Binding) -> CallTraits | None:
         types = [value.type for value in (*node.inputs, *node.outputs)]

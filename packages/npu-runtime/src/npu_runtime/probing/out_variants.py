@@ -10,7 +10,7 @@ generator in the same state.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -50,6 +50,10 @@ class OutVariant:
     overwritten_inputs: tuple[int | None, ...]
     reusable_inputs: frozenset[int] = frozenset()
 
+    def with_reusable_inputs(self, inputs: Iterable[int]) -> OutVariant:
+        """Return the out-variant with other ``reusable_inputs``."""
+        return replace(self, reusable_inputs=frozenset(inputs))
+
 
 @dataclass(frozen=True, slots=True)
 class ObservedCall:
@@ -84,7 +88,7 @@ def find_out_variants(call: ObservedCall) -> tuple[OutVariant, ...]:
         warnings.simplefilter("ignore")
         # Resizing an out= tensor is deprecated in PyTorch: it warns at each run, and is to become an error.
         warnings.filterwarnings("error", message="An output with one or more elements was resized")
-        for out_variant in _candidates(call, len(trial.expected)):
+        for out_variant in list_candidates(call):
             if any(_is_same_kind(out_variant, other) for other in found + wrong):
                 continue
             is_right = trial.matches(out_variant)
@@ -199,9 +203,12 @@ def _has_same_layout(left: Any, right: torch.Tensor) -> bool:
     )
 
 
-def _candidates(call: ObservedCall, count: int) -> Iterator[OutVariant]:
-    """Yield candidate out-variants of a call with ``count`` outputs; the fastest of each kind first."""
-    op, binding, inputs = call.op, call.binding, len(call.inputs)
+def list_candidates(call: ObservedCall) -> Iterator[OutVariant]:
+    """Yield candidate out-variants of a call, always the same; the fastest of each kind first.
+
+    Of inputs and outputs, only their numbers matter.
+    """
+    op, binding, inputs, count = call.op, call.binding, len(call.inputs), len(call.outputs)
     slots = [Slot(inputs + index) for index in range(count)]
     memory = slots[0] if count == 1 else slots
     # 1. The Python callables of the op, with out=.

@@ -41,6 +41,7 @@ class CompileArtifact(CompiledStep):
     Attributes:
         name: The name that `get_artifact` takes.
         memory_table: What is kept and what is recomputed under a memory budget; None without one.
+        cache_note: Where the cache of steps has it, or why it does not; empty if it was not asked.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class CompileArtifact(CompiledStep):
         super().__init__(policy, weights, traced)
         self.name = name
         self.memory_table = memory_table
+        self.cache_note = ""
 
     def _bind(self, weights: Mapping[str, torch.Tensor]) -> None:
         super()._bind(weights)
@@ -191,6 +193,8 @@ class CompileArtifact(CompiledStep):
         lines = [f"{self.name}: {counts}; {self.capture_state}"]
         if self.reason:
             lines.append(f"  because: {self.reason}")
+        if self.cache_note:
+            lines.append(f"  cache: {self.cache_note}")
         if self.plan is not None:
             totals = self.plan.totals().items()
             lines.append("  memory: " + ", ".join(f"{name} {size:,}" for name, size in totals))

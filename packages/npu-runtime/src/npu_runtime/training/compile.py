@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.nn import Module
 from torch.optim import Optimizer
 
@@ -13,6 +15,7 @@ from npu_ir import Graph
 from npu_ir.core.isolation import pause_gc
 from npu_runtime.errors import CaptureError
 from npu_runtime.executor.options import optimize_graph, resolve_backends, resolve_step_passes
+from npu_runtime.planned import PlanMemo
 from npu_runtime.training.artifact import CompileArtifact
 from npu_runtime.training.capture.capture_state import require_outside_capture
 from npu_runtime.training.capture.memory_budget import fit_memory
@@ -23,7 +26,7 @@ from npu_runtime.training.capture.snapshots import warmup_capture_safe
 from npu_runtime.training.checks.capture_check import check_graph
 from npu_runtime.training.options import StepKeywords, StepOptions, accept, take
 from npu_runtime.training.step_function import LossFunction
-from npu_runtime.training.trace import batch_arguments, trace_with_options
+from npu_runtime.training.trace import batch_arguments, make_step, require_batch, trace_with_options
 from npu_runtime.training.tracing.traced_step import TracedStep
 
 if TYPE_CHECKING:
@@ -70,9 +73,10 @@ def compile_and_capture(
     """
     require_outside_capture("compile_and_capture")
     capture, made = take(options, "compile_and_capture", CaptureOptions, StepOptions)
-    if not isinstance(step, (Graph, TracedStep)):
-        step = trace_with_options(step, optimizer, loss_fn, example_batch, made)
-    artifact = compile_step(step, capture, made.name)
+    if isinstance(step, (Graph, TracedStep)):
+        artifact = compile_step(step, capture, made.name)
+    else:
+        artifact = _compile_function(step, optimizer, loss_fn, example_batch, capture, made)
     if example_batch is not None:
         _warm_up(artifact, example_batch, capture)
     if made.name is not None:
@@ -81,29 +85,82 @@ def compile_and_capture(
 
 
 def compile_step(
-    step: Graph | TracedStep, options: CaptureOptions, name: str | None = None
+    step: Graph | TracedStep,
+    options: CaptureOptions,
+    name: str | None = None,
+    optimized: OptimizedStep | None = None,
 ) -> CompileArtifact:
-    """Compile and capture a graph or a traced step; see `compile_and_capture`."""
+    """Compile and capture a graph or a traced step; see `compile_and_capture`.
+
+    Args:
+        step: The graph, or the step.
+        options: How to compile it.
+        name: The name of the artifact; by default that of the graph.
+        optimized: Its graph after the passes, if it is known.
+    """
     with pause_gc():
-        return _compile(step, options, name)
+        return _compile(step, options, name, optimized or optimize_step(step, options))
 
 
-def _compile(step: Graph | TracedStep, options: CaptureOptions, name: str | None) -> CompileArtifact:
-    traced = step if isinstance(step, TracedStep) else None
+@dataclass(frozen=True, slots=True)
+class OptimizedStep:
+    """The graph of a step after the passes, with what planning it remembers.
+
+    Attributes:
+        graph: The graph.
+        memo: Results of planning it; None to keep none.
+    """
+
+    graph: Graph
+    memo: PlanMemo | None = None
+
+
+def optimize_step(step: Graph | TracedStep, options: CaptureOptions) -> OptimizedStep:
+    """Run the passes over a step."""
     source = step.graph if isinstance(step, TracedStep) else step
-    weights = {**(traced.weights() if traced else {}), **(options.weights or {})}
+    backends, device = resolve_backends(options.backend, options.device, _weights_of(step, options))
+    return OptimizedStep(optimize_graph(source, resolve_step_passes(options.passes, device, backends)))
+
+
+def _weights_of(step: Graph | TracedStep, options: CaptureOptions) -> dict[str, torch.Tensor]:
+    own = step.weights() if isinstance(step, TracedStep) else {}
+    return {**own, **(options.weights or {})}
+
+
+def _compile(
+    step: Graph | TracedStep, options: CaptureOptions, name: str | None, optimized: OptimizedStep
+) -> CompileArtifact:
+    traced = step if isinstance(step, TracedStep) else None
+    weights, graph = _weights_of(step, options), optimized.graph
     backends, device = resolve_backends(options.backend, options.device, weights)
-    graph = optimize_graph(source, resolve_step_passes(options.passes, device, backends))
     components = traced.components if traced else None
     own = select_weights(graph, weights)
     report = check_graph(graph, own, device, components) if options.validate else None
-    policy, table = CapturePolicy(graph, backends, device, report, options), None
+    policy, table = CapturePolicy(graph, backends, device, report, options, optimized.memo), None
     if options.memory_budget_bytes is not None:
         policy, table = fit_memory(policy, options.memory_budget_bytes)
     artifact = CompileArtifact(name or graph.name, policy, weights, traced, table)
     for kind in options.enforce_ops:
         _require_op(artifact, kind)
     return artifact
+
+
+def _compile_function(
+    step: Module | Callable[..., Any],
+    optimizer: Optimizer | None,
+    loss_fn: LossFunction | None,
+    example_batch: Any,
+    capture: CaptureOptions,
+    options: StepOptions,
+) -> CompileArtifact:
+    if not capture.cache:
+        traced = trace_with_options(step, optimizer, loss_fn, example_batch, options)
+        return compile_step(traced, capture, options.name)
+    from npu_runtime.training.cache.cached_compilation import compile_cached
+
+    require_batch(example_batch)
+    function, components = make_step(step, optimizer, loss_fn, options)
+    return compile_cached(function, components, batch_arguments(example_batch), capture, options.name)
 
 
 def _warm_up(artifact: CompileArtifact, example_batch: Any, options: CaptureOptions) -> None:

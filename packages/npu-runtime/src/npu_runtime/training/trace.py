@@ -75,14 +75,19 @@ def trace_with_options(
     options: StepOptions,
 ) -> TracedStep:
     """Trace a step as `trace_step` does, with its options as one object."""
+    require_batch(example_batch)
+    function, components = make_step(model, optimizer, loss_fn, options)
+    args, kwargs = batch_arguments(example_batch)
+    return trace_function(function, components, args, kwargs, name=options.name)
+
+
+def require_batch(example_batch: Any) -> None:
+    """Raise a TracingError if there is no example batch."""
     if example_batch is None:
         raise TracingError(
             "a step is traced on an example batch",
             fix="compile_ir(model, optimizer, loss_fn, (input, target))",
         )
-    function, components = make_step(model, optimizer, loss_fn, options)
-    args, kwargs = batch_arguments(example_batch)
-    return trace_function(function, components, args, kwargs, name=options.name)
 
 
 def make_step(

@@ -70,6 +70,7 @@ class TrainStep:
         passes: Likewise.
         capture: Likewise; `explain` reports why a step is not captured.
         memory_budget_bytes: Likewise; `explain` reports what is kept and what is recomputed.
+        cache: Likewise; `explain` reports the file of the step, or why it has none.
         borrow: Return the tensors that the next call overwrites, instead of new ones.
         options: The fields of `StepOptions`.
 
@@ -89,12 +90,17 @@ class TrainStep:
         passes: Passes = "train",
         capture: str = "prefer",
         memory_budget_bytes: int | None = None,
+        cache: bool = False,
         borrow: bool = False,
         **options: Unpack[StepKeywords],
     ) -> None:
         (made,) = take(options, "TrainStep", StepOptions)
         self._capture = CaptureOptions(
-            backend=backend, passes=passes, capture=capture, memory_budget_bytes=memory_budget_bytes
+            backend=backend,
+            passes=passes,
+            capture=capture,
+            memory_budget_bytes=memory_budget_bytes,
+            cache=cache,
         )
         self._function, self._components = make_step(model, optimizer, loss_fn, made)
         for item in self._components.optimizers.values():
@@ -392,12 +398,20 @@ class TrainStep:
                 FallbackWarning,
                 stacklevel=5,
             )
-        traced = trace_function(self._function, self._components, batch, named, name=self._name)
-        specialization = compile_step(traced, self._capture)
+        specialization = self._compile(batch, named)
         specialization.lock = self._lock  # they share the memory of the model
         if self._capture.capture == "prefer" and specialization.capture_state == OFF:
             warnings.warn(f"the step runs op by op: {specialization.reason}", FallbackWarning, stacklevel=5)
         return specialization
+
+    def _compile(self, batch: tuple[Any, ...], named: dict[str, Any]) -> CompileArtifact:
+        if not self._capture.cache:
+            traced = trace_function(self._function, self._components, batch, named, name=self._name)
+            return compile_step(traced, self._capture)
+        # Loaded where it is used: most steps are traced.
+        from npu_runtime.training.cache.cached_compilation import compile_cached
+
+        return compile_cached(self._function, self._components, (batch, named), self._capture, self._name)
 
     def _drop_specializations(self) -> None:
         self._specializations.clear()

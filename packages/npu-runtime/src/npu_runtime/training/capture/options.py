@@ -40,6 +40,8 @@ class CaptureOptions:
         graph_device: The device that records; by default CUDA where the step is on a CUDA device.
         memory_budget_bytes: The most memory that a step may take for intermediate values and gradients:
             values of the forward pass are recomputed until it fits (pass ``recompute``). None for no limit.
+        cache: Keep the compiled step on disk, and use it in later processes, where everything is the same
+            that it was traced for. What is compiled of a graph is not kept.
 
     Raises:
         CaptureError: There is no such capture mode; or the budget is not positive.
@@ -58,6 +60,7 @@ class CaptureOptions:
     generators: Sequence[torch.Generator] = ()
     graph_device: GraphDevice | None = None
     memory_budget_bytes: int | None = None
+    cache: bool = False
 
     def __post_init__(self) -> None:
         if self.capture not in CAPTURE_MODES:
@@ -87,3 +90,4 @@ class CaptureKeywords(TypedDict, total=False):
     generators: Sequence[torch.Generator]
     graph_device: GraphDevice | None
     memory_budget_bytes: int | None
+    cache: bool

@@ -15,7 +15,7 @@ from npu_passes import PassManager
 from npu_passes.library.training.scalars_to_tensors import is_only_converted, tensor_inputs
 from npu_runtime.errors import CaptureError
 from npu_runtime.executor.executor import IRExecutor
-from npu_runtime.planned import Plan, PlannedProgram, plan
+from npu_runtime.planned import Plan, PlanMemo, PlannedProgram, plan
 from npu_runtime.training.capture.cuda_graphs import (
     GraphCapture,
     GraphDevice,
@@ -44,6 +44,7 @@ class CapturePolicy:
     device: torch.device
     report: CaptureReport | None
     options: CaptureOptions
+    memo: PlanMemo | None = None
 
     def planned_bytes(self) -> int | None:
         """Return the memory of a run besides inputs and state; None if it is not planned."""
@@ -92,12 +93,14 @@ class CapturePolicy:
 
     @functools.cached_property
     def _plan(self) -> Plan:
-        return plan(_with_tensor_inputs(self.graph), device=self.device, backend=list(self.backends))
+        return self._plan_of(_with_tensor_inputs(self.graph))
 
     @functools.cached_property
     def _recordable_plan(self) -> Plan:
-        graph = _replace_scalar_inputs(self.graph)
-        return plan(graph, device=self.device, backend=list(self.backends))
+        return self._plan_of(_replace_scalar_inputs(self.graph))
+
+    def _plan_of(self, graph: Graph) -> Plan:
+        return plan(graph, device=self.device, backend=list(self.backends), memo=self.memo)
 
     def _recording_device(self) -> GraphDevice | None:
         if self.options.graph_device is not None:

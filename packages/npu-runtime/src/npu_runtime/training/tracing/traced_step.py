@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.fx import GraphModule, Node
@@ -13,7 +13,6 @@ from npu_ir import Graph
 from npu_ir.capture.graph_module import convert_graph_module
 from npu_ir.core.node import Argument, InputKind
 from npu_ir.core.structure import Structure, unflatten
-from npu_runtime._torch.tracing import Branch
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.components import TrainingComponents
@@ -21,6 +20,24 @@ from npu_runtime.training.tracing.substitution import ParameterSubstitution
 
 # The argument of a step's graph that holds the numbers of its optimizers, by name.
 HYPERPARAMETERS = "hyperparameters"
+
+
+class StepBranch(Protocol):
+    """A branch that Python took by the value of a hyperparameter."""
+
+    @property
+    def text(self) -> str:
+        """The condition that held."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the hyperparameters in it."""
+
+    def holds(self, values: Mapping[str, float]) -> bool:
+        """Return whether the same branch is taken for other values of the numbers, given by name."""
+
+    def relation(self) -> tuple[str, str | float, str | float] | None:
+        """Return the condition as a relation of two names or numbers; None if it is not one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +54,7 @@ class TracedStep:
 
     graph: Graph
     state: dict[str, torch.Tensor]
-    branches: Sequence[Branch]
+    branches: Sequence[StepBranch]
     gradients: Mapping[str, str]
     components: TrainingComponents
 

@@ -1,0 +1,136 @@
+"""`ClassContent`: classes and instances as their members, as far as some code uses them."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from typing import Any
+
+import torch
+from torch.nn import Module
+
+from npu_runtime.training.cache.code_content import CodeContent
+from npu_runtime.training.cache.digest import Digest
+from npu_runtime.training.cache.known_code import (
+    CONSTRUCTION,
+    CONSTRUCTORS,
+    find_volatile,
+    has_plain_state,
+    is_known_class,
+    is_of_library,
+)
+
+# Attributes of classes that no code runs by: `REFLECTIVE_NAMES` has those that code could read.
+_UNREAD = frozenset(
+    {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__abstractmethods__"}
+    | {"_abc_impl", "__parameters__", "__orig_bases__", "__static_attributes__", "__firstlineno__"}
+    | {"__annotate_func__", "__dataclass_params__"}
+    | {"__annotations_cache__", "__type_params__", "__qualname__", "_backward_cls", "_autograd_function_id"}
+)
+
+
+class ClassContent(CodeContent):
+    """A digest of classes and instances."""
+
+    def _add_class(self, kind: type, *, is_made: bool) -> None:
+        """Add a class.
+
+        Args:
+            kind: The class.
+            is_made: Whether code refers to the class itself, and may make instances of it.
+        """
+        self.add_text("class", kind.__module__, kind.__qualname__)
+        if is_known_class(kind):
+            if reason := find_volatile(kind.__module__, kind.__qualname__):
+                raise self._unknown(reason)
+            return
+        marker = kind, is_made
+        if marker in self._members.classes:
+            return
+        self._members.classes.add(marker)
+        self._alive.append(kind)
+        module = sys.modules.get(kind.__module__)
+        if module is not None and is_of_library(str(getattr(module, "__file__", ""))):
+            raise self._unknown(f"{kind.__module__}.{kind.__qualname__} is of the standard library")
+        if not has_plain_state(kind) and not issubclass(kind, (torch.autograd.Function, Enum)):
+            raise self._unknown(f"the class {kind.__qualname__} is implemented in C")
+        if getattr(kind, "_is_protocol", False):
+            raise self._unknown(f"the protocol {kind.__qualname__} knows instances by their attributes")
+        if type(kind) is not type:
+            self._add_class(type(kind), is_made=False)
+        inherited = frozenset[str]().union(*(dir(base) for base in kind.__mro__ if is_known_class(base)))
+        for base in kind.__mro__:
+            self.add_text("base", base.__module__, base.__qualname__)
+            if not is_known_class(base):
+                self._add_class_members(base, inherited, is_made=is_made)
+
+    def _add_class_members(self, kind: type, inherited: frozenset[str], *, is_made: bool) -> None:
+        for key, item in vars(kind).items():
+            if key in _UNREAD or key.startswith("_compiled_autograd"):
+                continue
+            adding = functools.partial(self._add_member, f"{kind.__qualname__}.{key}", item)
+            is_constructor = key in CONSTRUCTORS and not is_made
+            if is_constructor:
+                for name in CONSTRUCTION:
+                    self._members.add(name, adding)
+            elif key in inherited or key.startswith("__") or issubclass(kind, Enum):
+                self._members.queue(adding)
+            else:
+                self._members.add(key, adding)
+
+    def _add_instance(self, item: Any, kind: type) -> None:
+        if not has_plain_state(kind):
+            raise self._unknown(f"a {kind.__module__}.{kind.__qualname__} is not described by its attributes")
+        self.add_text("instance")
+        is_container = isinstance(item, (tuple, list, dict, set, frozenset, str, int, float))
+        self._add_class(kind, is_made=is_container)
+        for base, adding in _CONTAINERS.items():
+            if isinstance(item, base):
+                adding(self, item)
+        known = [base for base in kind.__mro__ if base is not object and is_known_class(base)]
+        self._add_attributes(item, is_read_by_known_code=bool(known))
+
+    def _add_attributes(
+        self, item: Any, *, is_read_by_known_code: bool, left_out: frozenset[str] = frozenset()
+    ) -> None:
+        """Add the attributes of an instance; those that only its own code can read, when it does."""
+        owner = f"{type(item).__qualname__}"
+        for key, value in _attributes_of(item):
+            if key in left_out:
+                continue
+            adding = functools.partial(self._add_member, f"{owner}().{key}", value)
+            is_inherited = hasattr(Module, key) if isinstance(item, Module) else False
+            if is_read_by_known_code or is_inherited:
+                self._members.queue(adding)
+            else:
+                self._members.add(key, adding)
+
+    def _add_enum(self, item: Enum) -> None:
+        self.add_text("enum", str(item.name))
+        self.add(item.value)
+        self._add_class(type(item), is_made=False)
+
+
+def _attributes_of(item: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the attributes of an instance, those in slots included."""
+    for base in type(item).__mro__:
+        slots = vars(base).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            key = f"_{base.__name__.lstrip('_')}{name}" if name.startswith("__") else name
+            if name not in ("__dict__", "__weakref__") and hasattr(item, key):
+                yield name, getattr(item, key)
+    yield from getattr(item, "__dict__", {}).items()
+
+
+_CONTAINERS: Mapping[type, Callable[[Digest, Any], None]] = {
+    dict: Digest._add_dict,
+    list: Digest._add_sequence,
+    tuple: Digest._add_sequence,
+    set: Digest._add_set,
+    frozenset: Digest._add_set,
+    str: lambda self, item: self.add_text(str.__repr__(item)),
+    int: lambda self, item: self.add_text(int.__repr__(item)),
+    float: lambda self, item: self.add_text(float.hex(item)),
+}

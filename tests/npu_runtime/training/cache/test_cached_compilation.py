@@ -1,0 +1,406 @@
+"""Steps from the cache: the same to the bit as traced ones, and never used where anything is another."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.optim.lr_scheduler import StepLR
+
+from npu_runtime import CacheWarning, TrainStep, compile_and_capture
+from npu_runtime.training.cache.stored_step import StoredBranch
+from tests.support.training.cases import case_named
+from tests.support.training.eager import full_state
+from tests.support.training.full_state import bits, require_same
+from tests.support.training.optimizers import recipe_named
+
+BACKENDS = [
+    "aten",
+    pytest.param(
+        "host", marks=pytest.mark.skipif(find_spec("npu_cuda") is None, reason="npu-cuda is not installed")
+    ),
+]
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.second = nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)
+        self.drop = nn.Dropout(0.25)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden: torch.Tensor = self.drop(self.norm(self.first(x)).relu())
+        return self.second(hidden)
+
+
+def parts(rate: float = 0.01) -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    model = Net()
+    return model, torch.optim.AdamW(model.parameters(), lr=rate)
+
+
+BATCH = (torch.linspace(-1, 1, 24).reshape(6, 4), torch.linspace(0, 1, 18).reshape(6, 3))
+
+
+def note(step: TrainStep) -> str:
+    return step.artifact.cache_note
+
+
+def train(
+    model: nn.Module, optimizer: torch.optim.Optimizer, step: Any, batches: Any
+) -> dict[str, torch.Tensor]:
+    """Return everything that training leaves: the losses, the state, the random generator."""
+    torch.manual_seed(3)
+    scheduler = StepLR(optimizer, 2, 0.5)
+    losses = []
+    for batch in batches:
+        result = step(*batch)
+        losses.append(result[0] if isinstance(result, (tuple, list)) else result)
+        scheduler.step()
+    state = full_state(model, optimizer)
+    return {"losses": torch.stack(losses), "random": torch.get_rng_state(), **state}
+
+
+RECIPES = ["SGD, nesterov", "Adam, amsgrad", "AdamW, amsgrad, maximize", "NAdam", "ASGD"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_loaded_step_trains_as_a_traced_one(steps, backend, recipe):
+    case = case_named("mlp")
+    results = []
+    for options in ({"cache": False}, {"cache": True}, {"cache": True}):
+        model = case.model()
+        optimizer = recipe_named(recipe).make(case, model)
+        step = TrainStep(model, optimizer, case.loss, backend=backend, **options)
+        results.append((train(model, optimizer, step, case.batches(5)), note(step)))
+
+    (traced, nothing), (stored, first), (loaded, second) = results
+    assert (nothing, first.split()[0], second.split()[0]) == ("", "stored", "loaded")
+    require_same(stored, traced)
+    require_same(loaded, traced)
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "accumulation": {"accumulate": 2},
+    "clipping": {"clip_grad_norm": 0.1, "clip_grad_value": 0.01},
+    "autocast": {"autocast": torch.bfloat16},
+    "a memory budget": {"memory_budget_bytes": 1 << 20},
+    "no passes": {"passes": None},
+    "no capture": {"capture": "off"},
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("options", [pytest.param(item, id=name) for name, item in OPTIONS.items()])
+def test_options_give_the_same_from_the_cache(steps, backend, options):
+    results = []
+    for cache in (False, True, True):
+        model, optimizer = parts()
+        step = TrainStep(model, optimizer, F.mse_loss, backend=backend, cache=cache, **options)
+        results.append((train(model, optimizer, step, [BATCH] * 4), note(step)))
+
+    assert [text.partition(" ")[0] for _, text in results] == ["", "stored", "loaded"]
+    require_same(results[1][0], results[0][0])
+    require_same(results[2][0], results[0][0])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_step_function_with_a_scaled_loss_is_loaded(steps, backend):
+    def make() -> tuple[nn.Module, torch.optim.Optimizer, Any]:
+        model, optimizer = parts()
+        scale = 1024.0
+
+        def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            (loss * scale).backward()
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    parameter.grad /= scale
+            optimizer.step()
+            return loss
+
+        return model, optimizer, step
+
+    results = []
+    for cache in (False, True, True):
+        model, optimizer, function = make()
+        step = TrainStep(function, backend=backend, cache=cache)
+        results.append((train(model, optimizer, step, [BATCH] * 3), note(step)))
+
+    assert [text.partition(" ")[0] for _, text in results] == ["", "stored", "loaded"]
+    require_same(results[2][0], results[0][0])
+
+
+def test_training_resumes_from_a_checkpoint_with_a_loaded_step(steps):
+    model, optimizer = parts()
+    step = TrainStep(model, optimizer, F.mse_loss, cache=True)
+    for _ in range(2):
+        step(*BATCH)
+    state = torch.utils._pytree.tree_map(
+        lambda item: item.clone() if isinstance(item, torch.Tensor) else item, step.state_dict()
+    )
+    torch.manual_seed(5)
+    wanted = [bits(step(*BATCH)) for _ in range(3)]
+
+    other, its_optimizer = parts(rate=0.5)
+    resumed = TrainStep(other, its_optimizer, F.mse_loss, cache=True)
+    resumed.load_state_dict(state)
+    torch.manual_seed(5)
+    found = [bits(resumed(*BATCH)) for _ in range(3)]
+
+    assert note(resumed).startswith("loaded")
+    assert found == wanted
+
+
+def test_guards_of_a_loaded_step_trace_again(steps):
+    for _ in range(2):
+        model, optimizer = parts()
+        step = TrainStep(model, optimizer, F.mse_loss, cache=True)
+        step(*BATCH)
+        first = note(step)
+        model.drop.p = 0.5
+        step(*BATCH)
+        other_rate = note(step)
+        model.eval()
+        step(*BATCH)
+        evaluated = note(step)
+        step(BATCH[0][:3], BATCH[1][:3])
+        shorter = note(step)
+
+    files = {text.rpartition(" ")[2] for text in (first, other_rate, evaluated, shorter)}
+    assert len(files) == 4
+    assert all(text.startswith("loaded") for text in (first, other_rate, evaluated, shorter))
+
+
+def test_another_learning_rate_uses_the_same_file(steps):
+    for rate in (0.01, 0.2):
+        model, optimizer = parts(rate)
+        step = TrainStep(model, optimizer, F.mse_loss, cache=True)
+        step(*BATCH)
+    plain_model, plain_optimizer = parts(0.2)
+    TrainStep(plain_model, plain_optimizer, F.mse_loss)(*BATCH)
+
+    assert note(step).startswith("loaded")
+    assert len(list(steps.iterdir())) == 1
+    require_same(full_state(model, optimizer), full_state(plain_model, plain_optimizer))
+
+
+def test_a_branch_on_a_number_is_not_taken_from_the_cache(steps):
+    notes = []
+    for decay in (0.1, 0.0, 0.2):
+        torch.manual_seed(0)
+        model = Net()
+        optimizer = torch.optim.AdamW(model.parameters(), weight_decay=decay)
+        step = TrainStep(model, optimizer, F.mse_loss, cache=True)
+        step(*BATCH)
+        notes.append(note(step).split()[0])
+
+    assert notes == ["stored", "stored", "loaded"]
+
+
+@pytest.mark.parametrize(
+    ("relation", "values", "holds"),
+    [
+        (("!=", "a", 0.0), {"a": 0.1}, True),
+        (("!=", "a", 0.0), {"a": 0.0}, False),
+        ((">", "a", "b"), {"a": 2.0, "b": 1.0}, True),
+        (("<=", 1.0, "a"), {"a": 0.5}, False),
+    ],
+)
+def test_stored_branches_hold_as_traced_ones(relation, values, holds):
+    branch = StoredBranch("text", *relation)
+
+    assert branch.holds(values) is holds
+    assert branch.names == {item for item in relation[1:] if isinstance(item, str)}
+
+
+DAMAGES = {
+    "empty": lambda data: b"",
+    "truncated": lambda data: data[: len(data) // 2],
+    "cut at its end": lambda data: data[:-1],
+    "a changed byte": lambda data: data[:200] + bytes([data[200] ^ 1]) + data[201:],
+    "another file": lambda data: b"not a step at all",
+    "no entry": lambda data: (2).to_bytes(8, "little") + b"{}",
+}
+
+
+@pytest.mark.parametrize("damage", [pytest.param(item, id=name) for name, item in DAMAGES.items()])
+def test_a_damaged_file_is_ignored_and_replaced(steps, damage):
+    model, optimizer = parts()
+    wanted = bits(TrainStep(model, optimizer, F.mse_loss, cache=True)(*BATCH))
+    (file,) = steps.iterdir()
+    file.write_bytes(damage(file.read_bytes()))
+
+    model, optimizer = parts()
+    step = TrainStep(model, optimizer, F.mse_loss, cache=True)
+    with pytest.warns(CacheWarning, match="a damaged file in the cache of training steps is replaced"):
+        step(*BATCH)
+    again_model, again_optimizer = parts()
+    again = TrainStep(again_model, again_optimizer, F.mse_loss, cache=True)
+
+    assert note(step).startswith("stored")
+    assert bits(again(*BATCH)) == wanted
+    assert note(again).startswith("loaded")
+
+
+def test_a_file_of_another_key_is_ignored(steps):
+    model, optimizer = parts()
+    step = TrainStep(model, optimizer, F.mse_loss, cache=True)
+    step(*BATCH)
+    step(BATCH[0][:4], BATCH[1][:4])
+    first, second = steps.iterdir()
+    first.write_bytes(second.read_bytes())
+
+    model, optimizer = parts()
+    step = TrainStep(model, optimizer, F.mse_loss, cache=True)
+    with pytest.warns(CacheWarning, match="it is a step of another key"):
+        _take_both(step)
+
+
+def _take_both(step: TrainStep) -> None:
+    step(*BATCH)
+    step(BATCH[0][:4], BATCH[1][:4])
+
+
+def test_caches_can_be_off(monkeypatch):
+    monkeypatch.setenv("NPU_CACHE", "off")
+    model, optimizer = parts()
+    step = TrainStep(model, optimizer, F.mse_loss, cache=True)
+
+    step(*BATCH)
+
+    assert "cache: not stored: NPU_CACHE turns caches off" in step.explain()
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("NPU_CACHE", str(tmp_path / "file"))
+    model, optimizer = parts()
+    step = TrainStep(model, optimizer, F.mse_loss, cache=True)
+
+    step(*BATCH)
+
+    assert note(step).startswith("not stored: ")
+
+
+def test_explain_says_why_a_step_is_not_stored(steps):
+    import os
+
+    model, optimizer = parts()
+    step = TrainStep(model, optimizer, lambda y, t: F.mse_loss(y, t) * len(os.sep), cache=True)
+
+    step(*BATCH)
+
+    assert "cache: not stored: the module os may read the environment" in step.explain()
+    assert not steps.exists()
+
+
+def test_a_step_that_changes_what_it_reads_is_not_stored(steps):
+    calls: list[int] = []
+
+    def loss_fn(y: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return F.mse_loss(y, t) * len(calls)
+
+    model, optimizer = parts()
+    step = TrainStep(model, optimizer, loss_fn, cache=True)
+
+    step(*BATCH)
+
+    assert note(step) == "not stored: the trace has changed something that it depends on"
+    assert not steps.exists()
+
+
+def test_foreign_kernels_prevent_the_cache(steps):
+    library = torch.library.Library("aten", "IMPL")
+    model, optimizer = parts()
+    step = TrainStep(model, optimizer, F.mse_loss, cache=True)
+    try:
+        library.impl("_cdist_forward", lambda *args: None, "CPU")
+        step(*BATCH)
+    finally:
+        library._destroy()
+
+    assert "torch.library has other kernels: aten/_cdist_forward/CPU" in note(step)
+
+
+def test_a_changed_source_prevents_the_cache(steps, monkeypatch):
+    from npu_runtime.training.cache import environment
+
+    monkeypatch.setattr(environment, "process_start", lambda: 0.0)
+    model, optimizer = parts()
+    step = TrainStep(model, optimizer, F.mse_loss, cache=True)
+
+    step(*BATCH)
+
+    assert "has changed since this process began" in note(step)
+
+
+def test_an_artifact_is_compiled_from_the_cache(steps):
+    for _ in range(2):
+        model, optimizer = parts()
+        artifact = compile_and_capture(model, optimizer, F.mse_loss, BATCH, cache=True)
+    artifact.replay(*BATCH)
+
+    assert artifact.cache_note.startswith("loaded from ")
+    assert artifact.capture_state == "planned"
+
+
+SCRIPT = """\
+import torch
+from npu_runtime import TrainStep
+FACTOR = 2.0
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.fc(x) * FACTOR
+
+def loss_fn(y, t):
+    return ((y - t) ** 2).mean()
+
+torch.manual_seed(0)
+model = Net()
+step = TrainStep(model, torch.optim.AdamW(model.parameters()), loss_fn, cache=True)
+loss = step(torch.ones(4, 3), torch.ones(4, 2))
+print(step.artifact.cache_note.split()[0], loss.item())
+"""
+
+
+def start(script: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+
+
+def test_other_processes_load_a_step_until_its_source_is_edited(steps, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    first, second = start(script).communicate()[0].split(), start(script).communicate()[0].split()
+    script.write_text(SCRIPT.replace("FACTOR = 2.0", "FACTOR = 3.0"))
+
+    third = start(script).communicate()[0].split()
+
+    assert (first[0], second[0], third[0]) == ("stored", "loaded", "stored")
+    assert first[1] == second[1] != third[1]
+
+
+def test_processes_may_write_at_the_same_time(steps, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+
+    outputs = [process.communicate()[0].split() for process in [start(script) for _ in range(3)]]
+
+    assert len({loss for _, loss in outputs}) == 1
+    assert [path.suffix for path in steps.iterdir()] == [".safetensors"]
+    assert start(script).communicate()[0].split() == ["loaded", outputs[0][1]]

@@ -1,0 +1,248 @@
+"""Digests of Python objects: what is the same has the same, what has no certain content is refused."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import itertools
+import logging
+import os
+import random
+import threading
+import time
+import weakref
+from typing import Any, NamedTuple, Protocol
+
+import numpy
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations
+
+from npu_runtime.training.cache.content_hash import ContentHash, UnknownContentError
+
+COUNTER = 0
+LOGGER = logging.getLogger("test")
+GENERATOR = torch.Generator()
+
+
+def digest(item: Any) -> str:
+    content = ContentHash()
+    content.add(item)
+    return content.digest()
+
+
+class Point(NamedTuple):
+    x: float
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+class Slotted:
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __call__(self) -> Any:
+        return self.value
+
+
+class Named(dict[str, int]):
+    pass
+
+
+class WithUnusedFile:
+    def __init__(self, value: Any) -> None:
+        self.value, self.file = value, open(os.devnull)  # noqa: SIM115
+
+    def __call__(self) -> Any:
+        return self.value
+
+
+PAIRS = {
+    "numbers": (1, 2),
+    "a number and its bool": (1, True),
+    "signs of zero": (0.0, -0.0),
+    "a tuple and a list": ((1, 2), [1, 2]),
+    "nesting": ([[1], 2], [[1, 2]]),
+    "orders of a dict": ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+    "the kind of a dict": ({}, collections.OrderedDict()),
+    "dtypes": (torch.float32, torch.float64),
+    "enums": (Level.LOW, 1),
+    "named tuples": (Point(1.0), Point(2.0)),
+    "slots": (Slotted(1), Slotted(2)),
+    "items of a subclass of dict": (Named(a=1), Named(a=2)),
+    "arrays": (numpy.ones(2), numpy.zeros(2)),
+    "tensors": (torch.ones(2), torch.zeros(2)),
+    "strides of a tensor": (torch.ones(2, 3), torch.ones(3, 2).t()),
+    "gradients of a tensor": (torch.ones(2), torch.ones(2, requires_grad=True)),
+    "one object twice, and two equal ones": ([SAME := [1], SAME], [[1], [1]]),
+    "lambdas": (lambda x: x + 1, lambda x: x + 2),
+    "partials": (functools.partial(max, 1), functools.partial(max, 2)),
+    "bound methods": (Slotted(1).__call__, Slotted(2).__call__),
+    "builtins": (torch.relu, torch.sigmoid),
+    "methods of tensors": (torch.Tensor.relu, torch.Tensor.tanh),
+    "layers": (nn.Linear(2, 2), nn.Linear(2, 2, bias=False)),
+    "modes of a layer": (nn.Dropout(), nn.Dropout().eval()),
+    "ops": (torch.ops.aten.relu.default, torch.ops.aten.tanh.default),
+}
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("pair", [pytest.param(item, id=name) for name, item in PAIRS.items()])
+def test_other_content_has_another_digest(pair):
+    left, right = pair
+
+    digests = digest(left), digest(right)
+
+    assert digests[0] != digests[1]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda: {"a": [1, (2.5, None)], "b": {1, 2}}, id="containers"),
+        pytest.param(lambda: {"z", "y", "x"}, id="sets of strings"),
+        pytest.param(lambda: Slotted(torch.ones(3)), id="instances"),
+        pytest.param(lambda: nn.MultiheadAttention(4, 2), id="modules"),
+        pytest.param(lambda: lambda x: torch.where(x > 0, x, -x), id="functions"),
+        pytest.param(lambda: WithUnusedFile(1), id="attributes that no code reads"),
+        pytest.param(lambda: parametrizations.weight_norm(nn.Linear(2, 2)), id="parametrizations"),
+        pytest.param(lambda: torch.compiler.disable, id="functions of PyTorch"),
+    ],
+)
+def test_equal_content_has_the_same_digest(make):
+    with torch.random.fork_rng():
+        first = (torch.manual_seed(0), make())[1]
+        second = (torch.manual_seed(0), make())[1]
+
+    assert digest(first) == digest(second)
+
+
+def test_a_cycle_ends():
+    item: list[Any] = []
+    item.append(item)
+
+    assert digest(item) == digest(item)
+
+
+@functools.lru_cache
+def memoized(x: int) -> int:
+    return x
+
+
+class Tagged(torch.Tensor):
+    pass
+
+
+class Sized(Protocol):
+    size: int
+
+
+def counting(x: Any) -> Any:
+    global COUNTER  # noqa: PLW0603
+    COUNTER += 1
+    return x
+
+
+def importing(x: Any) -> Any:
+    import json
+
+    return json.dumps(x)
+
+
+REFUSED = {
+    "the environment": (lambda x: x if os.environ.get("FLAG") else -x, "os may read the environment"),
+    "a function of os": (os.getenv, "os.getenv may read the environment"),
+    "random numbers of Python": (lambda x: x * random.random(), "random may read"),
+    "a clock": (time.perf_counter, "time.perf_counter is implemented in C"),
+    "a file": (lambda x: open(x), r"calls open\(\)"),  # noqa: SIM115
+    "evaluated text": (lambda x: eval(x), r"calls eval\(\)"),  # noqa: S307
+    "hashes of strings": (lambda x: hash(x), r"calls hash\(\)"),
+    "addresses": (lambda x: id(x), r"calls id\(\)"),
+    "globals by name": (lambda x: globals()[x], r"calls globals\(\)"),
+    "a global that is written": (counting, "writes the global 'COUNTER'"),
+    "an import": (importing, "imports json when it runs"),
+    "a logger": (lambda x: LOGGER.info(x), "logging.* standard library|may read"),
+    "a generator": (lambda x: torch.rand(2, generator=GENERATOR), "torch._C.Generator is not described"),
+    "the seed of PyTorch": (lambda x: x + torch.initial_seed(), "initial_seed reads state"),
+    "the seed, behind a name": (lambda x, m=torch: x + m.initial_seed(), "initial_seed reads state"),
+    "a file of tensors": (lambda x: torch.load(x), "torch.serialization.load does not compute"),
+    "processes": (lambda x: torch.distributed.get_rank(), "torch.distributed.* does not compute"),
+    "other ops": (lambda x: torch.ops.mine.op(x), "torch.ops.mine may be anyone's"),
+    "ops as a whole": (lambda x, ops=torch.ops: ops.mine.op(x), "may be anyone's"),
+    "a subclass of tensors": (torch.ones(2).as_subclass(Tagged), "of the class Tagged"),
+    "a sparse tensor": (torch.ones(2).to_sparse(), "layout torch.sparse_coo"),
+    "an iterator": (itertools.count(), "itertools.count is not described by its attributes"),
+    "a lock": (threading.Lock(), "lock is not described"),
+    "a weak reference": (weakref.ref(nn.Linear), "weakref"),
+    "a set of objects": ({Slotted}, "the order of a set"),
+    "a protocol": (Sized, "the protocol Sized"),
+    "code that reads code": (lambda x: memoized.__code__, "reads __code__"),
+    "code that reads annotations": (lambda x: memoized.__annotations__, "reads __annotations__"),
+    "a function in C": (numpy.add.reduce, "implemented in C|not described"),
+    "another optimizer": (torch.optim.SGD([torch.ones(1)], lr=0.1), "an optimizer that the step does not"),
+    "a scripted function": (torch.jit.script(nn.ReLU()), "torch.jit|in C|not described|implemented"),
+}
+
+
+@pytest.mark.parametrize("case", [pytest.param(item, id=name) for name, item in REFUSED.items()])
+def test_content_that_is_not_certain_is_refused(case):
+    item, message = case
+
+    with pytest.raises(UnknownContentError, match=message):
+        digest(item)
+
+
+def test_results_that_were_computed_before_are_refused():
+    digest(memoized)
+    memoized(1)
+
+    with pytest.raises(UnknownContentError, match="returns results that were computed before"):
+        digest(memoized)
+    memoized.cache_clear()
+
+
+def test_a_method_is_read_where_its_name_is_used():
+    class Reader:
+        def read(self) -> Any:
+            return open(os.devnull)
+
+        def __call__(self) -> Any:
+            return self.read()
+
+    with pytest.raises(UnknownContentError, match=r"calls open\(\)"):
+        digest(Reader())
+
+
+def test_all_attributes_are_read_where_names_are_computed():
+    class Reader:
+        def read(self) -> Any:
+            return open(os.devnull)
+
+        def __call__(self, name: str) -> Any:
+            return getattr(self, "re" + name)()
+
+    with pytest.raises(UnknownContentError, match=r"calls open\(\)"):
+        digest(Reader())
+
+
+def test_what_is_too_deep_is_refused():
+    item: list[Any] = []
+    for _ in range(5000):
+        item = [item]
+
+    with pytest.raises(UnknownContentError, match="nested too deeply"):
+        digest(item)
+
+
+def test_the_error_says_how_it_is_reached():
+    model = nn.Sequential(nn.Identity())
+    model[0].forward = lambda x: open(x)  # noqa: SIM115
+
+    with pytest.raises(UnknownContentError, match=r"test_content_hash.py:\d+"):
+        digest(model)
