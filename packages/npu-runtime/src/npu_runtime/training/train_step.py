@@ -21,12 +21,12 @@ from npu_runtime.training.artifact import CompileArtifact
 from npu_runtime.training.batches import Batch, draw_batches
 from npu_runtime.training.capture.options import CaptureOptions
 from npu_runtime.training.capture.runners import OFF
-from npu_runtime.training.compile import compile_step
 from npu_runtime.training.eager_step import run_first_step
 from npu_runtime.training.guards import Guards
 from npu_runtime.training.options import StepKeywords, StepOptions, accept, take
 from npu_runtime.training.ring_buffer import RingBuffer, make_rows
 from npu_runtime.training.stacked_results import StackedResults
+from npu_runtime.training.step_compilation import compile_step
 from npu_runtime.training.step_function import LossFunction
 from npu_runtime.training.trace import make_step
 from npu_runtime.training.tracing.optimizer_state import UnknownStateError

@@ -22,7 +22,7 @@ from npu_runtime.training.cache.content_hash import UnknownContentError
 from npu_runtime.training.cache.step_key import describe_compilation, make_environment_key, make_step_key
 from npu_runtime.training.cache.stored_step import StoredStep, read_step, store_branches, write_step
 from npu_runtime.training.capture.options import CaptureOptions
-from npu_runtime.training.compile import OptimizedStep, compile_step, optimize_step
+from npu_runtime.training.step_compilation import OptimizedStep, compile_step, optimize_step
 from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.components import TrainingComponents
 from npu_runtime.training.tracing.optimizers import require_traceable
