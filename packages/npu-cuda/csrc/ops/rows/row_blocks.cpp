@@ -23,7 +23,10 @@ HostOperand operand_of(const OpCall& call, const TensorDesc& tensor, Class type)
 }  // namespace
 
 HostRows host_rows_of(const OpCall& call, const RowCall& divided, Class type) {
-  HostRows made{divided.rows, divided.columns, divided.inputs};
+  HostRows made{};
+  made.rows = divided.rows;
+  made.columns = divided.columns;
+  made.inputs = divided.inputs;
   made.number_bytes = type == pointwise::kFloat32 ? 4 : 8;
   bool has_buffers = false;
   for (int i = 0; i <= divided.inputs; ++i) {
