@@ -82,9 +82,13 @@ def test_a_node_gives_what_pytorch_gives(name: str) -> None:
     ("aten.threshold_backward.default(grad_output=%i, self=%i) {threshold=1}", "has no threshold=1"),
     ("aten.mse_loss.default(self=%i, target=%i) {reduction=1}", "has no reduction=1"),
     ("aten.lt.Scalar(self=%i) {other=True}", "takes a real other and nothing else"),
+    ("aten.lt.Scalar(self=%b) {other=1000}", "other=1000 is not in the range of torch.int8"),
+    ("aten.floor_divide.default(self=%b) {other=-129}", "other=-129 is not in the range of torch.int8"),
 ])  # fmt: skip
 def test_what_pytorch_computes_otherwise_is_refused(call: str, reason: str) -> None:
-    (node,) = parse_ir(f"graph g {{\ninput %i: i64[3]\n%y: i64[3] = {call}\nreturn %y\n}}").nodes
+    (node,) = parse_ir(
+        f"graph g {{\ninput %i: i64[3]\ninput %b: i8[3]\n%y: i64[3] = {call}\nreturn %y\n}}"
+    ).nodes
 
     answer = HOST.supports(node)
 

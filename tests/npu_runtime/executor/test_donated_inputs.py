@@ -189,6 +189,21 @@ def test_after_calls_in_separate_memory_shared_memory_is_still_refused() -> None
     )
 
 
+def test_an_argument_at_the_same_address_in_other_strides_is_looked_at_again() -> None:
+    class Model(nn.Module):
+        def forward(self, cache: Tensor, at: Tensor, x: Tensor, scale: Tensor) -> Any:
+            return cache.index_copy(0, at, x), scale * 2
+
+    memory, at, x = randn(64), torch.tensor([1, 3]), randn(2, 4)
+    cache, expanded, whole = memory[4:36].view(8, 4), memory[:4].expand(4, 4), memory[:16].view(4, 4)
+    graph = extract_ir(Model(), (randn(8, 4), at, x, randn(4).expand(4, 4)))
+    executor = IRExecutor(graph, passes="default", donate=["cache"])
+    executor(cache, at, x, expanded)
+
+    with pytest.raises(ExecutionError, match="%cache is donated, but .* shares memory with %scale"):
+        executor(cache, at, x, whole)
+
+
 def test_memory_of_others_that_overlaps_is_refused() -> None:
     _, (_, second, _, at), executor = two()
     memory = np.arange(40, dtype=np.float32)

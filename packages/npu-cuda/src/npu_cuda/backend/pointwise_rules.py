@@ -108,6 +108,12 @@ def _is_real(node: OpNode) -> bool:
     return any(dtype.is_floating_point for dtype in _dtypes(node))
 
 
+def _integers_of(node: OpNode) -> torch.dtype | None:
+    """Return the integers that the tensors of a node are computed with; None if there are only bools."""
+    dtypes = {value.type.dtype for value in node.inputs if isinstance(value.type, TensorType)} - {torch.bool}
+    return functools.reduce(torch.promote_types, dtypes) if dtypes else None
+
+
 def refused_number(node: OpNode, kind: str, name: str, value: object) -> str | None:
     """Return why the number of an attribute would not be the one that PyTorch computes with."""
     if value is None or name == "is_result":
@@ -119,8 +125,9 @@ def refused_number(node: OpNode, kind: str, name: str, value: object) -> str | N
         return None
     if isinstance(value, float) and not value.is_integer():
         return f"{kind} takes no {name}={value} for integers"
-    if value < 0 and torch.uint8 in _dtypes(node):
-        return f"{name}={value} is no uint8"
+    dtype = _integers_of(node)
+    if dtype is not None and not torch.iinfo(dtype).min <= value <= torch.iinfo(dtype).max:
+        return f"{name}={value} is not in the range of {dtype}"
     return None if abs(value) <= _EXACT_INTEGERS else f"{name}={value} has more than 53 bits"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from npu_ir import ExecutionError, Graph, TensorType, Value
-from npu_ir.core.storage import ByteRange, address_range, ranges_overlap, storage_span
+from npu_ir.core.storage import ByteRange, address_range, may_self_overlap, ranges_overlap, storage_span
 from npu_ir.plugins.backend import copy_with_strides
 from npu_runtime.executor.input_updates import find_write_problem
 
@@ -89,7 +89,7 @@ def _pairs_nearby(items: Sequence[Any]) -> dict[int, list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class _NothingShared:
-    """That nothing was in the memory of overwritten inputs in one call, which tells as much of most others.
+    """The finding that nothing was in the memory of overwritten inputs in one call: it holds for most others.
 
     Attributes:
         weights: What that call read besides its inputs.
@@ -129,7 +129,7 @@ class OverwrittenInputs:
     graph: Graph
     places: Mapping[int, bool]
     are_kept: bool = False
-    _have_fixed_sizes: Sequence[bool] = ()  # of each input
+    _are_fixed: Sequence[bool] = ()  # of each input: `_has_fixed_memory`
     # One at most; a call replaces it.
     _known: list[_NothingShared] = field(default_factory=list, compare=False)
 
@@ -137,8 +137,7 @@ class OverwrittenInputs:
     def of(cls, graph: Graph, written: Collection[Value], donated: Collection[Value]) -> OverwrittenInputs:
         """Return them, of all arguments in whose memory instructions write."""
         places = {index: value in donated for index, value in enumerate(graph.inputs) if value in written}
-        sizes = [isinstance(value.type, TensorType) and not value.type.symbols for value in graph.inputs]
-        return cls(graph, places, _have_fixed_sizes=sizes)
+        return cls(graph, places, _are_fixed=list(map(_has_fixed_memory, graph.inputs)))
 
     def kept(self) -> OverwrittenInputs:
         """Return the same for calls that write to no argument."""
@@ -181,7 +180,7 @@ class OverwrittenInputs:
 
     def _find_sharing(self, inputs: Sequence[Any], weights: ReadMemory) -> Mapping[int, str | None]:
         """Return for each of these inputs the name of a tensor with elements in its memory, if any."""
-        memory = list(map(_memory_of, inputs, self._have_fixed_sizes))
+        memory = list(map(_memory_of, inputs, self._are_fixed))
         if self._known and self._known[0].holds(inputs, memory, weights):
             return dict.fromkeys(self.places)
         nearby = _pairs_nearby(inputs)
@@ -209,11 +208,22 @@ class OverwrittenInputs:
             )
 
 
-def _memory_of(item: Any, has_fixed_sizes: bool) -> Any:
+def _has_fixed_memory(value: Value) -> bool:
+    """Return whether an address tells where the elements of an input are.
+
+    Of a type whose elements overlap, calls may give tensors with other strides.
+    """
+    kind = value.type
+    if not isinstance(kind, TensorType) or kind.symbols:
+        return False
+    return not may_self_overlap(kind.static_shape, kind.static_strides)
+
+
+def _memory_of(item: Any, is_fixed: bool) -> Any:
     """Return what tells the elements of an input from others; None for what has no strides."""
     if not isinstance(item, torch.Tensor) or item.layout is not torch.strided:
         return None
-    return item.data_ptr() if has_fixed_sizes else (item.data_ptr(), item.shape, item.stride())
+    return item.data_ptr() if is_fixed else (item.data_ptr(), item.shape, item.stride())
 
 
 def _have_common_elements(left: torch.Tensor, right: torch.Tensor) -> bool:
