@@ -281,9 +281,19 @@ def test_caches_can_be_off(monkeypatch):
     assert "cache: not stored: NPU_CACHE turns caches off" in step.explain()
 
 
+def test_a_relative_folder_is_warned_of(monkeypatch):
+    monkeypatch.setenv("NPU_CACHE", "cache")
+    step = TrainStep(*parts(), F.mse_loss, cache=True)
+
+    with pytest.warns(CacheWarning, match="not stored: NPU_CACHE=cache is relative"):
+        step(*BATCH)
+
+    assert "not stored: NPU_CACHE=cache is relative" in note(step)
+
+
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("NPU_CACHE", str(tmp_path / "file"))
+    monkeypatch.setenv("NPU_CACHE", str(tmp_path / "file" / "cache"))
     model, optimizer = parts()
     step = TrainStep(model, optimizer, F.mse_loss, cache=True)
 
