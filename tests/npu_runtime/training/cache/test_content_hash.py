@@ -55,6 +55,68 @@ class Named(dict[str, int]):
     pass
 
 
+class PrivateSlot:
+    __slots__ = ("__value",)
+
+    def __init__(self, value: Any) -> None:
+        self.__value = value
+
+    def __call__(self) -> Any:
+        return self.__value
+
+
+class Reader:
+    """Reads names that its objects may have."""
+
+    flag, config, forward = False, None, None
+
+    def __call__(self) -> Any:
+        return self.forward if self.flag else self.config
+
+
+def readers(index: int, name: str) -> list[Reader]:
+    """Return readers, one of which has an attribute."""
+    made = [Reader(), Reader(), Reader()]
+    setattr(made[index], name, torch.sin)
+    return made
+
+
+def classes(index: int) -> list[type]:
+    """Return classes of one name, one of which has an attribute."""
+
+    class Same:
+        def __call__(self) -> Any:
+            return self.flag  # type: ignore[attr-defined]
+
+    first = Same
+
+    class Same:  # type: ignore[no-redef]
+        def __call__(self) -> Any:
+            return self.flag
+
+    made = [first, Same]
+    made[index].flag = True  # type: ignore[attr-defined]
+    return made
+
+
+def scaled_level(scale: float) -> enum.Enum:
+    class Scaled(enum.Enum):
+        LOW = 1
+
+        def __init__(self, number: int) -> None:
+            self.scale = number * scale
+
+    return Scaled.LOW
+
+
+def marked_level(mark: int) -> enum.Enum:
+    class Marked(enum.Enum):
+        LOW = 1
+
+    Marked.LOW.mark = mark  # type: ignore[attr-defined]
+    return Marked.LOW
+
+
 class WithUnusedFile:
     def __init__(self, value: Any) -> None:
         self.value, self.file = value, open(os.devnull)  # noqa: SIM115
@@ -86,6 +148,12 @@ PAIRS = {
     "bound methods": (Slotted(1).__call__, Slotted(2).__call__),
     "builtins": (torch.relu, torch.sigmoid),
     "methods of tensors": (torch.Tensor.relu, torch.Tensor.tanh),
+    "private slots": (PrivateSlot(1), PrivateSlot(2)),
+    "the object that has a flag": (readers(0, "flag"), readers(1, "flag")),
+    "the object that has a method": (readers(1, "forward"), readers(2, "forward")),
+    "the class that has a flag": (classes(0), classes(1)),
+    "what a member of an enum is made with": (scaled_level(2.0), scaled_level(3.0)),
+    "attributes of a member of an enum": (marked_level(2), marked_level(3)),
     "layers": (nn.Linear(2, 2), nn.Linear(2, 2, bias=False)),
     "modes of a layer": (nn.Dropout(), nn.Dropout().eval()),
     "ops": (torch.ops.aten.relu.default, torch.ops.aten.tanh.default),

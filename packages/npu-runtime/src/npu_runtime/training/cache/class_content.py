@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
+from types import MemberDescriptorType
 from typing import Any
 
 import torch
@@ -46,11 +48,11 @@ class ClassContent(CodeContent):
             if reason := find_volatile(kind.__module__, kind.__qualname__):
                 raise self._unknown(reason)
             return
+        self.add_text(str(self._number_of(kind)))
         marker = kind, is_made
         if marker in self._members.classes:
             return
         self._members.classes.add(marker)
-        self._alive.append(kind)
         module = sys.modules.get(kind.__module__)
         if module is not None and is_of_library(str(getattr(module, "__file__", ""))):
             raise self._unknown(f"{kind.__module__}.{kind.__qualname__} is of the standard library")
@@ -70,7 +72,7 @@ class ClassContent(CodeContent):
         for key, item in vars(kind).items():
             if key in _UNREAD or key.startswith("_compiled_autograd"):
                 continue
-            adding = functools.partial(self._add_member, f"{kind.__qualname__}.{key}", item)
+            adding = functools.partial(self._add_member, self._number_of(kind), key, item)
             is_constructor = key in CONSTRUCTORS and not is_made
             if is_constructor:
                 for name in CONSTRUCTION:
@@ -96,11 +98,11 @@ class ClassContent(CodeContent):
         self, item: Any, *, is_read_by_known_code: bool, left_out: frozenset[str] = frozenset()
     ) -> None:
         """Add the attributes of an instance; those that only its own code can read, when it does."""
-        owner = f"{type(item).__qualname__}"
+        owner = self._number_of(item)
         for key, value in _attributes_of(item):
             if key in left_out:
                 continue
-            adding = functools.partial(self._add_member, f"{owner}().{key}", value)
+            adding = functools.partial(self._add_member, owner, key, value)
             is_inherited = hasattr(Module, key) if isinstance(item, Module) else False
             if is_read_by_known_code or is_inherited:
                 self._members.queue(adding)
@@ -110,17 +112,17 @@ class ClassContent(CodeContent):
     def _add_enum(self, item: Enum) -> None:
         self.add_text("enum", str(item.name))
         self.add(item.value)
-        self._add_class(type(item), is_made=False)
+        self._add_class(type(item), is_made=True)  # its members are made by the class statement
+        self._add_attributes(item, is_read_by_known_code=True)
 
 
 def _attributes_of(item: Any) -> Iterator[tuple[str, Any]]:
     """Yield the attributes of an instance, those in slots included."""
     for base in type(item).__mro__:
-        slots = vars(base).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            key = f"_{base.__name__.lstrip('_')}{name}" if name.startswith("__") else name
-            if name not in ("__dict__", "__weakref__") and hasattr(item, key):
-                yield name, getattr(item, key)
+        for name, slot in vars(base).items():
+            if type(slot) is MemberDescriptorType and "__slots__" in vars(base):
+                with contextlib.suppress(AttributeError):  # not assigned yet
+                    yield name, slot.__get__(item)
     yield from getattr(item, "__dict__", {}).items()
 
 

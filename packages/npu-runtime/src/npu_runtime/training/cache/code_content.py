@@ -136,7 +136,7 @@ class CodeContent(Digest):
         if is_of_library(str(path)):
             raise self._unknown(f"the module {name} {_LIBRARY}")
         for key, item in list(vars(module).items()):
-            adding = functools.partial(self._add_member, f"{name}.{key}", item)
+            adding = functools.partial(self._add_member, self._number_of(module), key, item)
             if key == "__getattr__":  # called for what is not there
                 self._members.queue(adding)
             else:
@@ -182,8 +182,9 @@ class CodeContent(Digest):
             raise self._unknown(f"{name} may be anyone's op")
         self.add_text("op", name)
 
-    def _add_member(self, name: str, item: Any) -> None:
-        self.add_text("member", name)
+    def _add_member(self, owner: int, name: str, item: Any) -> None:
+        """Add an attribute of an object, which is named by the number that it has here."""
+        self.add_text("member", str(owner), name)
         if not isinstance(item, _SLOT_TYPES):
             self.add(item, name)
 

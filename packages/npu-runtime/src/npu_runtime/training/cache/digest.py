@@ -29,7 +29,8 @@ class Digest(abc.ABC):
 
     def __init__(self) -> None:
         self._sha = hashlib.sha256()
-        self._numbers: dict[int, int] = {}
+        self._numbers: dict[int, int] = {}  # of what was added
+        self._owners: dict[int, int] = {}
         self._alive: list[Any] = []  # an address is a name only as long as its object lives
         self._path: list[str] = []
         self._members = Members()
@@ -52,6 +53,13 @@ class Digest(abc.ABC):
     def _remember(self, item: Any) -> None:
         self._numbers[id(item)] = len(self._numbers)
         self._alive.append(item)
+
+    def _number_of(self, item: Any) -> int:
+        """Return the number of an owner of members, in the order in which these are reached."""
+        if id(item) not in self._owners:
+            self._owners[id(item)] = len(self._owners)
+            self._alive.append(item)
+        return self._owners[id(item)]
 
     @contextlib.contextmanager
     def _within(self, where: str) -> Iterator[None]:
