@@ -53,7 +53,11 @@ _VARIABLES = (
     "CUDA_",
     "CUBLAS_",
 )
-_NOT_DECISIVE = ("NPU_CACHE", "NPU_CUDA_CACHE")
+# The last one is set by the first trace: no step runs what it is for.
+_NOT_DECISIVE = ("NPU_CACHE", "NPU_CUDA_CACHE", "TORCHINDUCTOR_CACHE_DIR")
+# Attributes of PyTorch that it sets itself as it runs, and that no step on a CPU depends on.
+_SET_BY_PYTORCH = frozenset({"_foreach_supported_types", "_default_device_type"})
+_COMPILE = os.path.join("torch", "_compile.py")
 _SUFFIXES = (".py", ".so", ".pyd", ".dylib")
 # Parts of PyTorch that neither a trace nor a kernel runs.
 _OF_NO_TRACE = ("torch._dynamo", "torch._inductor", "torch.distributed", "torch.onnx", "torch.testing")
@@ -237,7 +241,7 @@ class _OwnFunctions:
         item = _FUNCTION_OF.get(kind, _itself)(item)
         if type(item) is FunctionType:
             if not self(item):
-                return True
+                return not _is_of_named_tuple(item)
             return depth > 0 and any(
                 self.is_patch(part, depth - 1) for part in _wrapped_in(item) if type(part) in _CALLABLES
             )
@@ -258,6 +262,12 @@ class _OwnFunctions:
         return not known
 
 
+def _is_of_named_tuple(function: FunctionType) -> bool:
+    """Return whether a function is the one that makes named tuples."""
+    is_made = str(function.__globals__.get("__name__")).startswith("namedtuple_")
+    return is_made and function.__code__.co_names == ("_tuple_new",)
+
+
 def _wrapped_in(function: FunctionType) -> Iterator[Any]:
     yield vars(function).get("__wrapped__")
     for cell in function.__closure__ or ():
@@ -276,10 +286,14 @@ def _add_patch(content: ContentHash, name: str, item: Any) -> None:
 def _names_in(module: ModuleType, content: ContentHash) -> Iterator[str]:
     """Yield each name in a module, and in its classes, with what it stands for."""
     for key, item in list(vars(module).items()):
+        is_submodule = type(item) is ModuleType and item.__name__ == f"{module.__name__}.{key}"
+        if is_submodule or key in _SET_BY_PYTORCH:
+            continue
         yield f"{key} {_identity_of(item, content)}"
         if issubclass(type(item), type) and item.__module__ == module.__name__:
             for name, member in list(vars(item).items()):
-                yield f"{key}.{name} {_identity_of(member, content)}"
+                if name not in _SET_BY_PYTORCH:
+                    yield f"{key}.{name} {_identity_of(member, content)}"
 
 
 def _identity_of(item: Any, content: ContentHash, depth: int = 3) -> str:
@@ -288,6 +302,8 @@ def _identity_of(item: Any, content: ContentHash, depth: int = 3) -> str:
     if _is_plain(item):
         return repr(item)
     item = _FUNCTION_OF.get(kind, _itself)(item)
+    if type(item) is FunctionType and item.__code__.co_filename.endswith(_COMPILE):
+        item = getattr(item, "__wrapped__", item)  # torch.compile, once used, leaves it alone
     if type(item) is FunctionType:
         plain = [value for value in item.__defaults__ or () if _is_plain(value)]
         return f"{item.__module__}.{item.__qualname__} {item.__code__.co_firstlineno} {plain}"
