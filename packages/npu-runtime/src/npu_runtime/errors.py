@@ -14,7 +14,7 @@ class GenerationWarning(UserWarning):
 
 
 class CacheWarning(UserWarning):
-    """A file in a cache is damaged: it is ignored, and written again."""
+    """A file in a cache is damaged, so it is ignored and written again; or its folder cannot be used."""
 
 
 class TracingError(NpuError):

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import StepLR
+from torch.utils.checkpoint import checkpoint
 
 from npu_runtime import CacheWarning, TrainStep, compile_and_capture
 from npu_runtime.training.cache.stored_step import StoredBranch
@@ -281,9 +282,19 @@ def test_caches_can_be_off(monkeypatch):
     assert "cache: not stored: NPU_CACHE turns caches off" in step.explain()
 
 
+def test_a_relative_folder_is_warned_of(monkeypatch):
+    monkeypatch.setenv("NPU_CACHE", "cache")
+    step = TrainStep(*parts(), F.mse_loss, cache=True)
+
+    with pytest.warns(CacheWarning, match="not stored: NPU_CACHE=cache is relative"):
+        step(*BATCH)
+
+    assert "not stored: NPU_CACHE=cache is relative" in note(step)
+
+
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("NPU_CACHE", str(tmp_path / "file"))
+    monkeypatch.setenv("NPU_CACHE", str(tmp_path / "file" / "cache"))
     model, optimizer = parts()
     step = TrainStep(model, optimizer, F.mse_loss, cache=True)
 
@@ -331,6 +342,33 @@ def test_foreign_kernels_prevent_the_cache(steps):
         library._destroy()
 
     assert "torch.library has other kernels: aten/_cdist_forward/CPU" in note(step)
+
+
+def test_kernels_that_pytorch_adds_for_vmap_do_not_prevent_the_cache(steps):
+    torch.func.vmap(torch.sin)(torch.ones(2))
+    step = TrainStep(*parts(), F.mse_loss, cache=True)
+
+    step(*BATCH)
+
+    assert note(step).startswith("stored in ")
+
+
+def checkpointed_loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    hidden = checkpoint(torch.tanh, output, use_reentrant=False)
+    return F.mse_loss(hidden, target)
+
+
+def test_a_step_with_a_checkpoint_is_loaded(steps):
+    first = TrainStep(*parts(), checkpointed_loss, cache=True)
+    second = TrainStep(*parts(), checkpointed_loss, cache=True)
+
+    losses = []
+    for step in (first, second):
+        torch.manual_seed(3)  # of the dropout
+        losses.append(step(*BATCH))
+
+    assert note(second).startswith("loaded from "), note(first)
+    assert torch.equal(*losses)
 
 
 def test_a_changed_source_prevents_the_cache(steps, monkeypatch):

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import abc
+import argparse
+import builtins
 import collections
+import copy
+import dataclasses
 import enum
 import functools
 import itertools
 import logging
+import operator
 import os
 import random
 import threading
 import time
 import weakref
+from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
 import numpy
@@ -55,6 +62,68 @@ class Named(dict[str, int]):
     pass
 
 
+class PrivateSlot:
+    __slots__ = ("__value",)
+
+    def __init__(self, value: Any) -> None:
+        self.__value = value
+
+    def __call__(self) -> Any:
+        return self.__value
+
+
+class Reader:
+    """Reads names that its objects may have."""
+
+    flag, config, forward = False, None, None
+
+    def __call__(self) -> Any:
+        return self.forward if self.flag else self.config
+
+
+def readers(index: int, name: str) -> list[Reader]:
+    """Return readers, one of which has an attribute."""
+    made = [Reader(), Reader(), Reader()]
+    setattr(made[index], name, torch.sin)
+    return made
+
+
+def classes(index: int) -> list[type]:
+    """Return classes of one name, one of which has an attribute."""
+
+    class Same:
+        def __call__(self) -> Any:
+            return self.flag  # type: ignore[attr-defined]
+
+    first = Same
+
+    class Same:  # type: ignore[no-redef]
+        def __call__(self) -> Any:
+            return self.flag
+
+    made = [first, Same]
+    made[index].flag = True  # type: ignore[attr-defined]
+    return made
+
+
+def scaled_level(scale: float) -> enum.Enum:
+    class Scaled(enum.Enum):
+        LOW = 1
+
+        def __init__(self, number: int) -> None:
+            self.scale = number * scale
+
+    return Scaled.LOW
+
+
+def marked_level(mark: int) -> enum.Enum:
+    class Marked(enum.Enum):
+        LOW = 1
+
+    Marked.LOW.mark = mark  # type: ignore[attr-defined]
+    return Marked.LOW
+
+
 class WithUnusedFile:
     def __init__(self, value: Any) -> None:
         self.value, self.file = value, open(os.devnull)  # noqa: SIM115
@@ -77,6 +146,8 @@ PAIRS = {
     "slots": (Slotted(1), Slotted(2)),
     "items of a subclass of dict": (Named(a=1), Named(a=2)),
     "arrays": (numpy.ones(2), numpy.zeros(2)),
+    "parsed arguments": (argparse.Namespace(scale=1), argparse.Namespace(scale=2)),
+    "namespaces": (SimpleNamespace(scale=1), SimpleNamespace(scale=2)),
     "tensors": (torch.ones(2), torch.zeros(2)),
     "strides of a tensor": (torch.ones(2, 3), torch.ones(3, 2).t()),
     "gradients of a tensor": (torch.ones(2), torch.ones(2, requires_grad=True)),
@@ -86,6 +157,14 @@ PAIRS = {
     "bound methods": (Slotted(1).__call__, Slotted(2).__call__),
     "builtins": (torch.relu, torch.sigmoid),
     "methods of tensors": (torch.Tensor.relu, torch.Tensor.tanh),
+    "private slots": (PrivateSlot(1), PrivateSlot(2)),
+    "the object that has a flag": (readers(0, "flag"), readers(1, "flag")),
+    "the object that has a method": (readers(1, "forward"), readers(2, "forward")),
+    "the class that has a flag": (classes(0), classes(1)),
+    "what a member of an enum is made with": (scaled_level(2.0), scaled_level(3.0)),
+    "attributes of a member of an enum": (marked_level(2), marked_level(3)),
+    "the order of a set of numbers": ({0, 8}, {8, 0}),
+    "lengths of deques": (collections.deque([1], 2), collections.deque([1], 3)),
     "layers": (nn.Linear(2, 2), nn.Linear(2, 2, bias=False)),
     "modes of a layer": (nn.Dropout(), nn.Dropout().eval()),
     "ops": (torch.ops.aten.relu.default, torch.ops.aten.tanh.default),
@@ -106,7 +185,10 @@ def test_other_content_has_another_digest(pair):
     "make",
     [
         pytest.param(lambda: {"a": [1, (2.5, None)], "b": {1, 2}}, id="containers"),
-        pytest.param(lambda: {"z", "y", "x"}, id="sets of strings"),
+        pytest.param(lambda: lambda x: x in {"z", "y", "x"}, id="constant sets that are searched"),
+        pytest.param(lambda: argparse.Namespace(scale=1), id="parsed arguments"),
+        pytest.param(lambda: SimpleNamespace(scale=1), id="namespaces"),
+        pytest.param(lambda: Point, id="classes of named tuples"),
         pytest.param(lambda: Slotted(torch.ones(3)), id="instances"),
         pytest.param(lambda: nn.MultiheadAttention(4, 2), id="modules"),
         pytest.param(lambda: lambda x: torch.where(x > 0, x, -x), id="functions"),
@@ -155,6 +237,16 @@ def importing(x: Any) -> Any:
     return json.dumps(x)
 
 
+class WithRegistered(abc.ABC):  # noqa: B024
+    pass
+
+
+class Registered:
+    pass
+
+
+WithRegistered.register(Registered)
+
 REFUSED = {
     "the environment": (lambda x: x if os.environ.get("FLAG") else -x, "os may read the environment"),
     "a function of os": (os.getenv, "os.getenv may read the environment"),
@@ -181,6 +273,15 @@ REFUSED = {
     "a lock": (threading.Lock(), "lock is not described"),
     "a weak reference": (weakref.ref(nn.Linear), "weakref"),
     "a set of objects": ({Slotted}, "the order of a set"),
+    "a set of strings": ({"x", "y"}, "the order of the set .* use a tuple or a dict"),
+    "a constant set that is iterated": (lambda x: [x, *{"a", "b", "c"}], "the order of the set"),
+    "an exception": (ValueError(2.0), "an exception of the class ValueError is not described"),
+    "a matrix": (numpy.array([1.0]).view(numpy.matrix), "numpy.matrix is not described"),
+    "a class with registered ones": (WithRegistered, "Registered is registered as a subclass of WithReg"),
+    "eval by another name": (lambda x, call=eval: call(x), r"calls eval\(\)"),
+    "eval of a module": (lambda x: builtins.eval(x), r"calls eval\(\)"),  # noqa: S307
+    "builtins that are passed on": (lambda x, b=builtins: b.eval(x), "any builtin may be meant"),
+    "globals in a partial": (functools.partial(globals), r"calls globals\(\)"),
     "a protocol": (Sized, "the protocol Sized"),
     "code that reads code": (lambda x: memoized.__code__, "reads __code__"),
     "code that reads annotations": (lambda x: memoized.__annotations__, "reads __annotations__"),
@@ -229,6 +330,99 @@ def test_all_attributes_are_read_where_names_are_computed():
 
     with pytest.raises(UnknownContentError, match=r"calls open\(\)"):
         digest(Reader())
+
+
+FETCH, GETTER, COPY, FORMAT = getattr, operator.attrgetter, copy.copy, "{0.re" + "ad}"
+DYNAMIC = {
+    "a global": lambda x: FETCH(x, "re" + "ad"),
+    "a default": lambda x, get=getattr: get(x, "re" + "ad"),
+    "a partial": functools.partial(getattr, WithUnusedFile),
+    "attrgetter": lambda x: GETTER("re" + "ad")(x),
+    "a module that is passed on": lambda x, o=operator: o.attrgetter("re" + "ad")(x),
+    "a descriptor": lambda x, get=object.__getattribute__: get(x, "re" + "ad"),
+    "vars": lambda x, get=vars: get(x),
+    "copies": lambda x: COPY(x),
+    "astuple": lambda x: dataclasses.astuple(x),
+    "fields": lambda x: dataclasses.fields(x),
+    "a text with a field": lambda x: f"{x.value} {x.file}",
+    "a computed text": lambda x: FORMAT.format(x),
+    "format": lambda x, text=str.format: text(FORMAT, x),
+    "a format of a text": FORMAT.format,
+}
+
+
+@pytest.mark.parametrize("function", [pytest.param(item, id=name) for name, item in DYNAMIC.items()])
+def test_all_attributes_are_read_where_code_can_reach_any(function):
+    with pytest.raises(UnknownContentError, match=r"TextIOWrapper|calls open\(\)"):
+        digest((WithUnusedFile(1), function))
+
+
+def test_a_pattern_reads_attributes_by_position():
+    class Positional:
+        __match_args__ = ("value", "file")
+
+        file: Any = None
+
+    item = Positional()
+    item.file = os.environ
+
+    def read(x: Any) -> Any:
+        match x:
+            case Positional(_, found):
+                return found
+
+    with pytest.raises(UnknownContentError, match="os._Environ"):
+        digest((item, read))
+
+
+class Base:
+    def __init_subclass__(cls) -> None:
+        cls.opened = open(os.devnull)  # type: ignore[attr-defined] # noqa: SIM115
+
+
+def make_class() -> type:
+    class Made(Base):
+        pass
+
+    return Made
+
+
+def test_code_of_class_statements_that_ran_does_not_count():
+    first, second = digest(lambda x: Base), digest(lambda x: (type(x), Base))
+
+    assert first != second
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(make_class, id="a class statement"),
+        pytest.param(lambda: type("Made", (Base,), {}), id="a call of type"),
+        pytest.param(lambda make=type: make("Made", (Base,), {}), id="type by another name"),
+    ],
+)
+def test_code_of_class_statements_counts_where_they_run(function):
+    with pytest.raises(UnknownContentError, match=r"calls open\(\)"):
+        digest((Base, function))
+
+
+def test_keys_of_a_mapping_are_read_without_their_name():
+    class Mapped:
+        def keys(self) -> Any:
+            return open(os.devnull)
+
+    with pytest.raises(UnknownContentError, match=r"calls open\(\)"):
+        digest((Mapped(), lambda x: dict(**x)))
+
+
+def test_text_of_another_module_is_not_code_of_pytorch():
+    names = [{"SCALE": scale, "__name__": "torch.mine"} for scale in (2.0, 3.0)]
+    for each in names:
+        exec("def scaled(x): return x * SCALE", each)
+
+    digests = [digest(each["scaled"]) for each in names]
+
+    assert digests[0] != digests[1]
 
 
 def test_what_is_too_deep_is_refused():

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
+import functools
+import math
+import operator
 import sys
 from dataclasses import dataclass
 
@@ -61,8 +65,9 @@ EDITS = {
     "the number of parts": ("dict()", "dict(accumulate=3)"),
     "the clipping of gradients": ("dict()", "dict(clip_grad_norm=1.0)"),
     "autocast": ("dict()", "dict(autocast=torch.bfloat16)"),
-    "the shape of a batch": ("(torch.ones(3, 4), torch.ones(3, 4))", "(torch.ones(2, 4), torch.ones(2, 4))"),
-    "the strides of a batch": ("(torch.ones(3, 4), t", "(torch.ones(4, 3).t(), t"),
+    "the shape of a batch": ("(torch.ones(3, 4)), t", "(torch.ones(1, 4)), t"),
+    "the strides of a batch": ("(torch.ones(3, 4)), t", "(torch.ones(4, 3).t()), t"),
+    "a property of a batch": ("self.x * 1.75", "self.x * 1.875"),
     "the dtype of a layer": ("self.fc = nn.Linear(4, 4)", "self.fc = nn.Linear(4, 4).double()"),
     "a tied parameter": ("self.drop = nn", "self.tied = self.fc; self.drop = nn"),
     "a frozen parameter": ("model = Net()", "model = Net(); model.fc.bias.requires_grad_(False)"),
@@ -112,6 +117,9 @@ def _key() -> str:
 class Config:
     number: int
 
+    def apply(self, x):
+        return x * self.number
+
 
 PATCHES = {
     "a function of torch": (F, "relu", lambda x, inplace=False: x.relu()),
@@ -120,6 +128,18 @@ PATCHES = {
     "a method of tensors": (torch.Tensor, "softmax", lambda self, dim: self),
     "a constant of a class": (nn.Dropout, "p", 0.25),
     "a method of an optimizer": (torch.optim.SGD, "step", lambda self: None),
+    "a partial for a function": (F, "gelu", functools.partial(F.gelu, approximate="tanh")),
+    "a bound method for a function": (F, "gelu", Config(1).apply),
+    "a partial method": (nn.Linear, "forward", functools.partialmethod(lambda self, x: x)),
+    "a wrapped function of another": (F, "gelu", torch.no_grad()(lambda x: x)),
+    "a wrapped method of another": (nn.GELU, "forward", torch.autocast("cpu", enabled=False)(lambda s, x: x)),
+    "a function in a dict": (F, "table", {"a": [lambda x: x]}),
+    "an object in a module that is not called": (torch.overrides, "config", Config(1)),
+    "a number in math": (math, "pi", 3.0),
+    "a function in math": (math, "sqrt", math.exp),
+    "a function of Python": (math, "sqrt", lambda x: x),
+    "a builtin": (builtins, "sum", lambda x: x),
+    "a function of operator": (operator, "mul", operator.add),
     "a dict in a class": (nn.Linear, "table", {"a": 1}),
     "an object in a class": (nn.Linear, "config", Config(1)),
     "a builtin exchanged for another": (torch.linalg, "norm", torch.linalg.cond),
@@ -137,6 +157,25 @@ def test_a_patch_of_pytorch_is_in_a_key(monkeypatch, patch):
     after = _key()
 
     assert after != before
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda k: functools.partial(torch.mul, other=k), id="a partial"),
+        pytest.param(lambda k: Config(k).apply, id="a bound method"),
+        pytest.param(lambda k: torch.no_grad()(lambda x: x * k), id="a wrapped function"),
+        pytest.param(lambda k: functools.partialmethod(lambda x, y: x * y, k), id="a partial method"),
+        pytest.param(lambda k: {"a": [k, torch.sin]}, id="a dict"),
+        pytest.param(lambda k: Config(k), id="an object"),
+    ],
+)
+def test_what_a_patch_of_pytorch_holds_is_in_a_key(monkeypatch, make):
+    monkeypatch.setattr(F, "gelu", make(2.0))
+    before = _key()
+    monkeypatch.setattr(F, "gelu", make(3.0))
+
+    assert _key() != before
 
 
 def test_a_patch_of_this_project_is_in_a_key(monkeypatch):

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 import user_other
+from typing import NamedTuple
 
 SCALE = 2.0
 TABLE = {"shift": 1.0, "list": [1, 2]}
@@ -25,6 +26,12 @@ CONSTANT = torch.tensor([1.0, 2.0])
 
 class Mode(enum.Enum):
     FIRST = 1
+
+class Batch(NamedTuple):
+    x: torch.Tensor
+    @property
+    def scaled(self):
+        return self.x * 1.75
 
 @dataclasses.dataclass
 class Config:
@@ -75,6 +82,7 @@ class Net(Base):
     def written_to_a_file(self):
         return open("/dev/null")
     def forward(self, x):
+        x = x.scaled
         x = self.drop(self.act(self.fc(x))) * self.gain + self.offset
         x = self.shifted(self.inherited(helper(x))) * SCALE + TABLE["shift"] + self.eps
         x = self.power(x) + CONSTANT.sum() * config.ratio + Mode.FIRST.value
@@ -88,7 +96,7 @@ def make():
     model = Net()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     options = dict()
-    batch = (torch.ones(3, 4), torch.ones(3, 4))
+    batch = (Batch(torch.ones(3, 4)), torch.ones(3, 4))
     return model, optimizer, loss_fn, batch, options
 """
 OTHER = """\

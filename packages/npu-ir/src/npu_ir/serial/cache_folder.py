@@ -1,33 +1,54 @@
 """The folder of caches: what takes long to make and can be made again at any time.
 
-``NPU_CACHE`` names it, or turns caches off; without it, it is ``npu`` in ``XDG_CACHE_HOME`` or ``~/.cache``.
-Each kind of content has a folder in it, whose size is bounded: files that were not used for longest go.
+``NPU_CACHE`` names it by an absolute path, or turns caches off; without it, it is ``npu`` in
+``XDG_CACHE_HOME`` or ``~/.cache``. Each kind of content has a folder in it, whose size is bounded: files that
+were not used for longest go. Nothing is listed or removed but files with the names that a cache gives, in
+folders that are not links: whatever else is there is left alone.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from npu_ir.errors import UsageError
+
 VARIABLE = "NPU_CACHE"
 OFF = "off"
+KINDS = ("steps",)
+# Keys of an environment and of content, and files that a process wrote and did not finish.
+_NAME = re.compile(r"[0-9a-f]{16}-[0-9a-f]{64}\.safetensors|\.npu-ir-[0-9a-f]{16}\.tmp")
 
 
 def cache_root() -> Path | None:
-    """Return the folder of all caches; None if they are off, or there is no home."""
-    given = os.environ.get(VARIABLE, "")
-    if given == OFF:
+    """Return the folder of all caches; None if they are off, or there is no home.
+
+    Raises:
+        UsageError: The variable has a relative path, or one that is not a folder.
+    """
+    given = os.environ.get(VARIABLE, "").strip()
+    if given.lower() == OFF:
         return None
     if given:
-        return Path(given)
+        return _given_root(given)
     base = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(base):
         return Path(base, "npu")
     with contextlib.suppress(RuntimeError):
         return Path.home() / ".cache" / "npu"
     return None
+
+
+def _given_root(given: str) -> Path:
+    path = Path(os.path.expanduser(given))
+    if not path.is_absolute():
+        raise UsageError(f"{VARIABLE}={given} is relative: give an absolute path, or {OFF!r}")
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"{VARIABLE}={given} is a file: give the path of a folder, or {OFF!r}")
+    return path
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +64,14 @@ class CacheFolder:
     max_bytes: int = 1 << 30
 
     def files(self) -> list[Path]:
-        """Return its files, those that were not used for longest first."""
-        found = []
+        """Return the files that a cache has made, those that were not used for longest first."""
+        found: list[tuple[int, str]] = []
+        if self.path.is_symlink():
+            return []
         with contextlib.suppress(OSError):
             for entry in os.scandir(self.path):
                 with contextlib.suppress(OSError):  # another process removes it
-                    if entry.is_file(follow_symlinks=False):
+                    if _NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
                         found.append((entry.stat().st_mtime_ns, entry.name))
         return [self.path / name for _, name in sorted(found)]
 
@@ -84,11 +107,12 @@ def cache_folder(kind: str) -> CacheFolder | None:
 
 
 def all_cache_folders() -> list[CacheFolder]:
-    """Return the folders that exist."""
+    """Return the folders of the known kinds that exist and are not links."""
     root = cache_root()
-    if root is None or not root.is_dir():
+    if root is None:
         return []
-    return [CacheFolder(path) for path in sorted(root.iterdir()) if path.is_dir()]
+    paths = [root / kind for kind in KINDS]
+    return [CacheFolder(path) for path in paths if path.is_dir() and not path.is_symlink()]
 
 
 def _size_bytes(file: Path) -> int:

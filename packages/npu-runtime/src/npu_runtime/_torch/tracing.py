@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
@@ -415,11 +416,17 @@ def global_module_hooks() -> list[dict[int, Callable[..., Any]]]:
 def foreign_kernels() -> list[str]:
     """Return the kernels for ATen's ops on CPUs that were registered in Python, by `torch.library`.
 
-    PyTorch itself registers some for other devices.
+    PyTorch itself registers some for other devices, and others when `torch.func.vmap` is called first.
     """
     registered: set[str] = getattr(torch.library, "_impls", set())
+    own: set[str] = set()
+    for name in ("predispatch", "vmap"):  # by release
+        module = sys.modules.get(f"torch._functorch.{name}")
+        library = getattr(module, "VMAP_DECOMPOSITIONS_LIB", None)
+        own |= getattr(library, "_op_impls", set())
     others = ("/Meta", "/MPS", "/CUDA", "/XPU")
-    return sorted(name for name in registered if name.startswith("aten/") and not name.endswith(others))
+    names = registered.difference(own)
+    return sorted(name for name in names if name.startswith("aten/") and not name.endswith(others))
 
 
 def autocast_settings() -> tuple[tuple[bool, torch.dtype], ...]:

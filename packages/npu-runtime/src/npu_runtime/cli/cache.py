@@ -11,8 +11,8 @@ from npu_ir.serial.cache_folder import OFF, VARIABLE, CacheFolder, all_cache_fol
 
 _EPILOG = f"""\
 The folder is that of {VARIABLE}, else npu in XDG_CACHE_HOME or in ~/.cache; {VARIABLE}={OFF}
-turns caches off. Everything in it can be made again, and may be removed at any time. Each kind takes
-1 GiB at most: what was not used for longest goes first.
+turns caches off. What caches keep in it can be made again, and may be removed at any time; files of others
+are neither listed nor removed. Each kind takes 1 GiB at most: what was not used for longest goes first.
 
 example:
   npu cache

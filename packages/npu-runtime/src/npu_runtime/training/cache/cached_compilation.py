@@ -13,6 +13,7 @@ import torch
 from npu_ir import SerializationError
 from npu_ir.core.isolation import pause_gc
 from npu_ir.core.structure import unflatten
+from npu_ir.errors import UsageError
 from npu_ir.serial.cache_folder import VARIABLE, CacheFolder, cache_folder
 from npu_runtime.errors import CacheWarning
 from npu_runtime.executor.options import resolve_backends
@@ -60,7 +61,11 @@ def compile_cached(
     request = _Request(
         function, components, batch, options, name or str(getattr(function, "__name__", "step"))
     )
-    folder = cache_folder(KIND)
+    try:
+        folder = cache_folder(KIND)
+    except UsageError as error:
+        warnings.warn(f"training steps are not stored: {error}", CacheWarning, stacklevel=2)
+        return request.trace(f"not stored: {error}")
     if folder is None:
         return request.trace(f"not stored: {VARIABLE} turns caches off, or there is no home folder")
     try:

@@ -12,15 +12,20 @@ import torch
 from npu_runtime.training.cache.code_references import CodeReferences, Reference, find_references
 from npu_runtime.training.cache.digest import Digest
 from npu_runtime.training.cache.known_code import (
+    DYNAMIC_MODULES,
     DYNAMIC_NAMES,
     REFLECTIVE_NAMES,
     VOLATILE_BUILTINS,
     find_volatile,
+    is_dynamic,
     is_known_function,
     is_known_module,
     is_of_library,
 )
 
+# The wrapper by which PyTorch keeps torch.compile out, and what it keeps from its first call.
+_DISABLED = "DisableContext.__call__.<locals>._fn"
+_MADE_ON_CALLS = ("__dynamo_disable",)
 _LIBRARY = "may read the environment, files, clocks or random numbers"
 
 
@@ -35,12 +40,11 @@ class CodeContent(Digest):
         code = function.__code__
         if is_known_function(function):
             name, module = function.__qualname__, str(function.__globals__.get("__name__"))
-            if reason := find_volatile(str(function.__module__), name):
+            reason = find_volatile(str(function.__module__), name)
+            if reason and name != _DISABLED:
                 raise self._unknown(reason)
-            # A wrapper of a known module, such as that of torch.no_grad(), may hold any function.
             self.add_text("known function", module, name, str(code.co_firstlineno))
-            self._add_closure(function)
-            self.add(vars(function))
+            self._add_known_function(function)
             return
         if is_of_library(code.co_filename):
             raise self._unknown(f"{function.__module__}.{function.__qualname__} {_LIBRARY}")
@@ -52,6 +56,16 @@ class CodeContent(Digest):
             self.add(vars(function))
             self._add_closure(function)
             self._add_references(function)
+
+    def _add_known_function(self, function: types.FunctionType) -> None:
+        """Add what a function of a known module holds: that of torch.no_grad() wraps any function."""
+        if function.__qualname__ == _DISABLED:
+            self.add(getattr(function, "__wrapped__", None), "a function that torch.compile leaves alone")
+            return
+        if is_dynamic(str(function.__module__), function.__qualname__):
+            self._members.use_all()
+        self._add_closure(function)
+        self.add({name: item for name, item in vars(function).items() if name not in _MADE_ON_CALLS})
 
     def _add_closure(self, function: types.FunctionType) -> None:
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
@@ -79,6 +93,8 @@ class CodeContent(Digest):
         for item in code.co_consts:
             if isinstance(item, types.CodeType):
                 self._add_code(item)
+            elif isinstance(item, frozenset):
+                self._add_elements(item)
             else:
                 self.add(item)
 
@@ -86,6 +102,8 @@ class CodeContent(Digest):
         found = self._references.get(function.__code__)
         if found is None:
             found = self._references[function.__code__] = find_references(function.__code__)
+        for constant in found.unordered:
+            self._add_set(constant)
         if found.written:
             raise self._unknown(f"it writes the global {found.written[0]!r}")
         read = found.attributes.union(item.name for item in found.globals)
@@ -107,6 +125,9 @@ class CodeContent(Digest):
             self.add_text("undefined")
             return
         item = own[name] if name in own else builtins[name]
+        if item is type and name == "type":  # whether code makes classes with it is in its references
+            self.add_text("builtin", name)
+            return
         if name in VOLATILE_BUILTINS and name not in own:
             raise self._unknown(f"it calls {name}(), whose result is not that of its arguments alone")
         for attribute in reference.attributes:
@@ -126,6 +147,10 @@ class CodeContent(Digest):
         self.add_text("module", name)
         if reason := find_volatile(name, "*"):
             raise self._unknown(reason)
+        if name == "builtins":
+            raise self._unknown("any builtin may be meant where the module builtins is passed on")
+        if name in DYNAMIC_MODULES:
+            self._members.use_all()
         if name.startswith("torch.ops"):
             raise self._unknown("ops of torch.ops may be anyone's: call those of PyTorch as torch.ops.aten")
         if is_known_module(name):
@@ -136,7 +161,7 @@ class CodeContent(Digest):
         if is_of_library(str(path)):
             raise self._unknown(f"the module {name} {_LIBRARY}")
         for key, item in list(vars(module).items()):
-            adding = functools.partial(self._add_member, f"{name}.{key}", item)
+            adding = functools.partial(self._add_member, self._number_of(module), key, item)
             if key == "__getattr__":  # called for what is not there
                 self._members.queue(adding)
             else:
@@ -144,11 +169,15 @@ class CodeContent(Digest):
 
     def _add_builtin(self, function: Any) -> None:
         owner, name = function.__self__, function.__name__
+        if is_dynamic(type(owner).__name__, name):
+            self._members.use_all()
         if isinstance(owner, types.ModuleType):
             if not is_known_module(owner.__name__):
                 raise self._unknown(f"{owner.__name__}.{name} is implemented in C")
             if reason := find_volatile(owner.__name__, name):
                 raise self._unknown(reason)
+            if owner.__name__ == "builtins" and name in VOLATILE_BUILTINS:
+                raise self._unknown(f"it calls {name}(), whose result is not that of its arguments alone")
             self.add_text("builtin", owner.__name__, name)
         elif owner is None and getattr(torch, name, None) is function:
             if reason := find_volatile("torch", name):
@@ -163,6 +192,8 @@ class CodeContent(Digest):
     def _add_descriptor(self, item: Any) -> None:
         if not is_known_module(item.__objclass__.__module__):
             raise self._unknown(f"{item.__objclass__.__name__}.{item.__name__} is implemented in C")
+        if is_dynamic(item.__objclass__.__name__, item.__name__):
+            self._members.use_all()
         self.add_text("descriptor", item.__objclass__.__qualname__, item.__name__)
 
     def _add_memoized(self, function: Any) -> None:
@@ -182,8 +213,9 @@ class CodeContent(Digest):
             raise self._unknown(f"{name} may be anyone's op")
         self.add_text("op", name)
 
-    def _add_member(self, name: str, item: Any) -> None:
-        self.add_text("member", name)
+    def _add_member(self, owner: int, name: str, item: Any) -> None:
+        """Add an attribute of an object, which is named by the number that it has here."""
+        self.add_text("member", str(owner), name)
         if not isinstance(item, _SLOT_TYPES):
             self.add(item, name)
 

@@ -95,9 +95,11 @@ class ContentHash(ClassContent):
             adding(self, item)
         elif kind.__module__ == "typing":
             self.add_text("typing", repr(item))
-        elif kind.__module__ == "numpy" and hasattr(item, "tobytes") and item.dtype.kind in "biufc":
-            self.add_text("numpy", str(item.dtype), str(item.shape))
+        elif _is_array(kind) and item.dtype.kind in "biufc":
+            self.add_text("numpy", kind.__name__, str(item.dtype), str(item.shape), str(item.strides))
             self._add_bytes(item.tobytes())
+        elif kind.__name__ == "_tuplegetter" and kind.__module__ == "_collections":
+            self.add_text("field", repr(item.__reduce__()[1]))
         elif kind.__name__ == "_lru_cache_wrapper":
             self._add_memoized(item)
         else:
@@ -120,6 +122,9 @@ class ContentHash(ClassContent):
             value = state[name]
             # Hooks are numbered in the order in which a process makes them.
             is_hooks = name.endswith(("_hooks", "_with_kwargs", "_always_called"))
+            if type(value) is set:  # of names, for which PyTorch only tests
+                self._add_elements(value)
+                continue
             self.add(list(value.values()) if is_hooks and isinstance(value, dict) else value, name)
         known = [base for base in kind.__mro__ if base not in (object, Module) and is_known_class(base)]
         self._add_attributes(module, is_read_by_known_code=bool(known), left_out=_MODULE_STATE)
@@ -159,6 +164,13 @@ class ContentHash(ClassContent):
             return
         data = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1).view(torch.uint8)
         self._sha.update(hashlib.sha256(content_buffer(data)).digest())
+
+
+def _is_array(kind: type) -> bool:
+    """Return whether a class is that of NumPy's arrays, or of a scalar of it."""
+    return kind.__module__ == "numpy" and (
+        kind.__name__ == "ndarray" or any(base.__name__ == "generic" for base in kind.__mro__)
+    )
 
 
 _ADDING: Mapping[type, Callable[[ContentHash, Any], None]] = {

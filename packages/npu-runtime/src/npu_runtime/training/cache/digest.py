@@ -6,18 +6,26 @@ import abc
 import collections
 import contextlib
 import hashlib
+import reprlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 
-from npu_runtime.training.cache.known_code import CONSTRUCTION, DYNAMIC_NAMES, names_used_by_pytorch
+from npu_runtime.training.cache.known_code import (
+    CLASS_CREATION,
+    CONSTRUCTION,
+    DYNAMIC_NAMES,
+    names_used_by_pytorch,
+)
 from npu_runtime.training.cache.members import Members
 
 BY_REPR = (
     *(type(None), bool, int, str, bytes, complex, range, slice, type(Ellipsis), type(NotImplemented)),
     *(torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size),
 )
+# What has the same hash in each process.
+_ORDERED = (bool, int, float, complex)
 
 
 class UnknownContentError(Exception):
@@ -29,11 +37,12 @@ class Digest(abc.ABC):
 
     def __init__(self) -> None:
         self._sha = hashlib.sha256()
-        self._numbers: dict[int, int] = {}
+        self._numbers: dict[int, int] = {}  # of what was added
+        self._owners: dict[int, int] = {}
         self._alive: list[Any] = []  # an address is a name only as long as its object lives
         self._path: list[str] = []
         self._members = Members()
-        self._members.use(names_used_by_pytorch().difference(DYNAMIC_NAMES, CONSTRUCTION))
+        self._members.use(names_used_by_pytorch().difference(DYNAMIC_NAMES, CONSTRUCTION, CLASS_CREATION))
 
     @abc.abstractmethod
     def add(self, item: Any, where: str = "") -> None:
@@ -52,6 +61,13 @@ class Digest(abc.ABC):
     def _remember(self, item: Any) -> None:
         self._numbers[id(item)] = len(self._numbers)
         self._alive.append(item)
+
+    def _number_of(self, item: Any) -> int:
+        """Return the number of an owner of members, in the order in which these are reached."""
+        if id(item) not in self._owners:
+            self._owners[id(item)] = len(self._owners)
+            self._alive.append(item)
+        return self._owners[id(item)]
 
     @contextlib.contextmanager
     def _within(self, where: str) -> Iterator[None]:
@@ -76,11 +92,24 @@ class Digest(abc.ABC):
 
     def _add_sequence(self, item: Iterable[Any]) -> None:
         self.add_text(type(item).__name__)
+        if isinstance(item, collections.deque):
+            self.add(item.maxlen)
         self._add_items(item)
 
     def _add_set(self, item: Any) -> None:
+        """Add a set in its order, which follows from the history of a set of numbers."""
         if any(type(element) not in BY_REPR and type(element) is not float for element in item):
             raise self._unknown("the order of a set of objects is another in each process")
+        if len(item) > 1 and any(type(element) not in _ORDERED for element in item):
+            raise self._unknown(
+                f"the order of the set {reprlib.repr(item)} is another in each process: use a tuple or a dict"
+            )
+        self.add_text(type(item).__name__, *map(repr, item))
+
+    def _add_elements(self, item: Any) -> None:
+        """Add a set whose order does not count."""
+        if any(type(element) not in BY_REPR and type(element) is not float for element in item):
+            raise self._unknown("a set of objects has no certain content")
         self.add_text(type(item).__name__, *sorted(map(repr, item)))
 
     def _add_dict(self, item: Mapping[Any, Any]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
+import importlib
 import importlib.util
 import os
 import platform
@@ -11,7 +13,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, ModuleType, WrapperDescriptorType
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 import torch
@@ -23,9 +32,11 @@ from npu_runtime.backends.measured_costs import describe_machine
 from npu_runtime.training.cache.content_hash import ContentHash, UnknownContentError
 from npu_runtime.training.cache.known_code import (
     OWN_PACKAGES,
+    PURE_MODULES,
     is_imported,
     is_known_function,
     is_known_module,
+    is_of_imported_package,
 )
 
 # Variables that decide what these packages and PyTorch do, or which kernels run.
@@ -42,7 +53,11 @@ _VARIABLES = (
     "CUDA_",
     "CUBLAS_",
 )
-_NOT_DECISIVE = ("NPU_CACHE", "NPU_CUDA_CACHE")
+# The last one is set by the first trace: no step runs what it is for.
+_NOT_DECISIVE = ("NPU_CACHE", "NPU_CUDA_CACHE", "TORCHINDUCTOR_CACHE_DIR")
+# Attributes of PyTorch that it sets itself as it runs, and that no step on a CPU depends on.
+_SET_BY_PYTORCH = frozenset({"_foreach_supported_types", "_default_device_type"})
+_COMPILE = os.path.join("torch", "_compile.py")
 _SUFFIXES = (".py", ".so", ".pyd", ".dylib")
 # Parts of PyTorch that neither a trace nor a kernel runs.
 _OF_NO_TRACE = ("torch._dynamo", "torch._inductor", "torch.distributed", "torch.onnx", "torch.testing")
@@ -172,17 +187,25 @@ def _add_patches(content: ContentHash) -> None:
     is_own = _OwnFunctions()
     for module_name in sorted(filter(_is_patchable, list(sys.modules))):
         for key, item in list(vars(sys.modules[module_name]).items()):
-            kind = type(item)
-            if kind is FunctionType:
-                if not is_own(item):
-                    _add_patch(content, f"{module_name}.{key}", item)
-            elif issubclass(kind, type) and item.__module__ == module_name:
+            if issubclass(type(item), type) and item.__module__ == module_name:
                 for name, member in list(vars(item).items()):
-                    function = _FUNCTION_OF.get(type(member), _itself)(member)
-                    if type(function) is FunctionType and not is_own(function):
-                        _add_patch(content, f"{module_name}.{key}.{name}", function)
+                    if is_own.is_patch(member):
+                        _add_patch(content, f"{module_name}.{key}.{name}", member)
+            elif is_own.is_patch(item):
+                _add_patch(content, f"{module_name}.{key}", item)
         if module_name in _CORE:
             content.add_text(module_name, *_names_in(sys.modules[module_name], content))
+    _add_patches_of_python(content, is_own)
+
+
+def _add_patches_of_python(content: ContentHash, is_own: _OwnFunctions) -> None:
+    """Add functions, and numbers, that stand in those modules of Python that count as known."""
+    for module_name in _STANDARD:
+        for key, item in sorted(vars(sys.modules[module_name]).items()):
+            if is_own.is_patch(item):
+                _add_patch(content, f"{module_name}.{key}", item)
+            elif type(item) in (float, int, BuiltinFunctionType, FunctionType) and not key.startswith("__"):
+                content.add_text(f"{module_name}.{key}", _identity_of(item, content))
 
 
 _FUNCTION_OF: Mapping[type, Callable[[Any], Any]] = {
@@ -201,39 +224,95 @@ class _OwnFunctions:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], bool] = {}
+        self._kinds: dict[type, bool] = {}
 
     def __call__(self, function: FunctionType) -> bool:
         where = function.__code__.co_filename, str(function.__globals__.get("__name__"))
         known = self._known.get(where)
         if known is None:
-            known = self._known[where] = is_known_function(function) or is_imported(function)
+            known = is_known_function(function) or is_imported(function)
+            if not where[0].startswith("<string>"):  # a file is that of a module, a text anyone's
+                self._known[where] = known
         return known
 
+    def is_patch(self, item: Any, depth: int = 4) -> bool:
+        """Return whether an item is, wraps or binds a function that is not of a known module."""
+        kind = type(item)
+        item = _FUNCTION_OF.get(kind, _itself)(item)
+        if type(item) is FunctionType:
+            if not self(item):
+                return not _is_of_named_tuple(item)
+            return depth > 0 and any(
+                self.is_patch(part, depth - 1) for part in _wrapped_in(item) if type(part) in _CALLABLES
+            )
+        if kind in (functools.partial, functools.partialmethod):
+            return depth > 0 and self.is_patch(item.func, depth - 1)
+        if kind is MethodType:
+            return self.is_patch(item.__func__) or self._is_foreign(type(item.__self__))
+        return self._is_foreign(kind)
 
-def _add_patch(content: ContentHash, name: str, function: FunctionType) -> None:
+    def _is_foreign(self, kind: type) -> bool:
+        """Return whether a class is of neither Python, PyTorch, this project nor what they import."""
+        known = self._kinds.get(kind)
+        if known is None:
+            root = str(kind.__module__).partition(".")[0]
+            known = self._kinds[kind] = (
+                root in sys.stdlib_module_names or is_known_module(root) or is_of_imported_package(root)
+            )
+        return not known
+
+
+def _is_of_named_tuple(function: FunctionType) -> bool:
+    """Return whether a function is the one that makes named tuples."""
+    is_made = str(function.__globals__.get("__name__")).startswith("namedtuple_")
+    return is_made and function.__code__.co_names == ("_tuple_new",)
+
+
+def _wrapped_in(function: FunctionType) -> Iterator[Any]:
+    yield vars(function).get("__wrapped__")
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # not assigned yet
+            yield cell.cell_contents
+
+
+_CALLABLES = (FunctionType, MethodType, functools.partial)
+
+
+def _add_patch(content: ContentHash, name: str, item: Any) -> None:
     content.add_text("patch", name)
-    content.add(function, name)
+    content.add(item, name)
 
 
 def _names_in(module: ModuleType, content: ContentHash) -> Iterator[str]:
     """Yield each name in a module, and in its classes, with what it stands for."""
     for key, item in list(vars(module).items()):
+        is_submodule = type(item) is ModuleType and item.__name__ == f"{module.__name__}.{key}"
+        if is_submodule or key in _SET_BY_PYTORCH:
+            continue
         yield f"{key} {_identity_of(item, content)}"
         if issubclass(type(item), type) and item.__module__ == module.__name__:
             for name, member in list(vars(item).items()):
-                yield f"{key}.{name} {_identity_of(member, content)}"
+                if name not in _SET_BY_PYTORCH:
+                    yield f"{key}.{name} {_identity_of(member, content)}"
 
 
-def _identity_of(item: Any, content: ContentHash) -> str:
+def _identity_of(item: Any, content: ContentHash, depth: int = 3) -> str:
     """Return a text that tells an item from others in its place: a value, or a name and a line."""
     kind = type(item)
     if _is_plain(item):
         return repr(item)
     item = _FUNCTION_OF.get(kind, _itself)(item)
+    if type(item) is FunctionType and item.__code__.co_filename.endswith(_COMPILE):
+        item = getattr(item, "__wrapped__", item)  # torch.compile, once used, leaves it alone
     if type(item) is FunctionType:
         plain = [value for value in item.__defaults__ or () if _is_plain(value)]
         return f"{item.__module__}.{item.__qualname__} {item.__code__.co_firstlineno} {plain}"
-    if not kind.__module__.startswith(_DESCRIBED_ELSEWHERE) and not is_known_module(kind.__module__):
+    if kind in (functools.partial, functools.partialmethod, MethodType):
+        content.add(item, "a callable in PyTorch")
+    elif kind in (dict, list, tuple) and depth:
+        items = (*item, *item.values()) if kind is dict else item
+        return f"{kind.__name__} {[_identity_of(part, content, depth - 1) for part in items]}"
+    elif not kind.__module__.startswith(_DESCRIBED_ELSEWHERE) and not is_known_module(kind.__module__):
         content.add(item, f"a {kind.__qualname__} in PyTorch")
     name = kind.__name__ if kind not in _NAMED else f"{getattr(item, '__module__', '')}.{item.__qualname__}"
     return str(name)
@@ -269,3 +348,7 @@ _CALLED = (
 )
 # Of these, exchanged functions count, too. What a trace loads is not among them: a loaded step has none.
 _CORE = frozenset(filter(_is_core, list(sys.modules)))
+# Loaded here, so that it is the same in each process.
+_STANDARD = sorted(PURE_MODULES - {"__future__", "typing_extensions"})
+for _name in _STANDARD:
+    importlib.import_module(_name)

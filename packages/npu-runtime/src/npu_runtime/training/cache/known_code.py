@@ -6,12 +6,13 @@ time stand in a key by their names, since the key has the versions. All other co
 
 from __future__ import annotations
 
+import abc
 import functools
 import importlib.util
 import os
 import sys
 import sysconfig
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from npu_runtime.training.cache.code_references import find_references
 OWN_PACKAGES = ("npu_ir", "npu_passes", "npu_runtime", "npu_cuda")
 # Modules whose functions compute the same from the same arguments. Not among them is what reads the
 # environment, files, clocks, or random numbers.
-_PURE_MODULES = frozenset(
+PURE_MODULES = frozenset(
     {
         *("__future__", "_abc", "_collections", "_collections_abc", "_functools", "_operator", "_weakrefset"),
         *("abc", "bisect", "builtins", "cmath", "collections", "collections.abc", "contextlib", "copy"),
@@ -72,8 +73,18 @@ VOLATILE_BUILTINS = frozenset(
 # Builtins and attributes that reach attributes by names which are not in the code.
 DYNAMIC_NAMES = frozenset(
     {"getattr", "setattr", "delattr", "hasattr", "vars", "dir", "__dict__", "__getattribute__", "attrgetter"}
-    | {"methodcaller", "getmembers", "__getattr__"}
+    | {"methodcaller", "getmembers", "__getattr__", "__setattr__", "__delattr__", "__dir__"}
+    | {"format_map", "asdict", "astuple", "getattr_static", "Formatter"}
 )
+# Others of the standard library, which are only recognized as what they are: their names mean much.
+_DYNAMIC = frozenset(
+    {("dataclasses", "fields"), ("dataclasses", "replace"), ("copy", "copy"), ("copy", "deepcopy")}
+    | {("contextlib", "closing"), ("contextlib", "aclosing"), ("functools", "update_wrapper")}
+    | {("functools", "singledispatchmethod"), ("functools", "wraps"), ("str", "format")}
+)
+DYNAMIC_MODULES = frozenset(module for module, _ in _DYNAMIC)
+# What runs a class's `__init_subclass__`: class statements, and what makes classes otherwise.
+CLASS_CREATION = ("__build_class__", "__init_subclass__", "make_dataclass", "new_class")
 # Methods of a class that run only where an instance is made, and what code that makes one may name.
 CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__", "__init_subclass__", "__set_name__"})
 CONSTRUCTION = ("__class__", "type", *sorted(CONSTRUCTORS))
@@ -86,22 +97,34 @@ REFLECTIVE_NAMES = frozenset(
 
 def is_known_module(name: str) -> bool:
     """Return whether a version identifies the module of this name."""
-    return name.partition(".")[0] in ("torch", *OWN_PACKAGES) or name in _PURE_MODULES
+    return name.partition(".")[0] in ("torch", *OWN_PACKAGES) or name in PURE_MODULES
 
 
 def is_known_function(function: FunctionType) -> bool:
-    """Return whether a function is of a known module, and was defined in its files."""
-    name = str(function.__globals__.get("__name__"))
+    """Return whether a function is of a known module, and was defined in its files.
+
+    A module may have been made by its name only, and functions may be compiled from text: of these, those
+    that dataclasses and named tuples of a known module have count.
+    """
+    own = function.__globals__
+    name = str(own.get("__name__"))
     path = function.__code__.co_filename
-    if name.startswith("namedtuple_"):
-        return path.startswith("<string>")
-    return is_known_module(name) and path.startswith((*_folders(), "<"))
+    if not is_known_module(name):
+        return False
+    if path.startswith("<string>"):
+        return function.__name__.startswith("__") and vars(sys.modules.get(name, functools)) is own
+    return path.startswith((*_folders(), "<frozen ")) and name in sys.modules
 
 
 def is_imported(function: FunctionType) -> bool:
     """Return whether a function is of a package that known modules import from."""
     name, path = str(function.__globals__.get("__name__")), function.__code__.co_filename
     return name.partition(".")[0] in _IMPORTED_PACKAGES or is_of_library(path)
+
+
+def is_of_imported_package(root: str) -> bool:
+    """Return whether known modules import from the package of this name."""
+    return root in _IMPORTED_PACKAGES or root in ("pybind11_builtins", "nanobind")
 
 
 def is_of_library(path: str) -> bool:
@@ -117,7 +140,8 @@ def _library() -> str:
 def is_known_class(kind: type) -> bool:
     """Return whether a class is the one of its name in a known module."""
     module = sys.modules.get(kind.__module__)
-    if module is None or not is_known_module(kind.__module__):
+    is_plain = (kind.__module__, kind.__qualname__) == ("argparse", "Namespace")
+    if module is None or not (is_plain or is_known_module(kind.__module__)):
         return False
     found: Any = module
     for name in kind.__qualname__.split("."):
@@ -146,7 +170,29 @@ def has_plain_state(kind: type) -> bool:
     )
 
 
-_PLAIN_BASES = (object, dict, list, tuple, set, frozenset, str, int, float, BaseException, Exception)
+_PLAIN_BASES = (
+    *(object, dict, list, tuple, set, frozenset, str, int, float, BaseException, Exception),
+    SimpleNamespace,
+)
+
+
+def find_registered(kind: type) -> str | None:
+    """Return the name of a class that is registered as a subclass of an abstract one; None if none is.
+
+    Of an abstract class of a known module, such classes as belong to known packages do not count.
+    """
+    if not isinstance(kind, abc.ABCMeta):
+        return None
+    registry, *_ = abc._get_dump(kind)  # type: ignore[attr-defined]
+    for reference in registry:
+        found = reference()
+        if found is None:
+            continue
+        root = str(found.__module__).partition(".")[0]
+        is_known = root in sys.stdlib_module_names or root in _IMPORTED_PACKAGES or is_known_module(root)
+        if not is_known or not is_known_class(kind):
+            return f"{found.__module__}.{found.__qualname__}"
+    return None
 
 
 @functools.cache
@@ -159,6 +205,11 @@ def names_used_by_pytorch() -> frozenset[str]:
         item for item in vars(parametrize.ParametrizationList).values() if isinstance(item, FunctionType)
     ]
     return frozenset[str]().union(*(find_references(item.__code__).attributes for item in functions))
+
+
+def is_dynamic(module: str, name: str) -> bool:
+    """Return whether a function or class of a known module reaches attributes by computed names."""
+    return name in DYNAMIC_NAMES or (module, name) in _DYNAMIC
 
 
 def find_volatile(module: str, name: str) -> str | None:
@@ -177,6 +228,6 @@ def _folders() -> tuple[str, ...]:
     files = [torch.__file__, *(found.origin for found in specs if found is not None)]
     folders = [os.path.dirname(file) + os.sep for file in files if file]
     extensions = importlib.util.find_spec("typing_extensions")
-    names = [f"{name.partition('.')[0]}" for name in _PURE_MODULES]
+    names = [f"{name.partition('.')[0]}" for name in PURE_MODULES]
     standard = [f"{_library()}{name}{end}" for name in names for end in (".py", os.sep)]
     return (*folders, *standard, *([extensions.origin] if extensions and extensions.origin else []))

@@ -40,12 +40,17 @@ class Members:
             if name in self.names:
                 continue
             self.names.add(name)
-            if name in DYNAMIC_NAMES and not self._is_dynamic:
-                self._is_dynamic = True
-                for waiting in self._waiting.values():
-                    self._queue.extend(waiting)
-                self._waiting.clear()
+            if name in DYNAMIC_NAMES:
+                self.use_all()
             self._queue.extend(self._waiting.pop(name, ()))
+
+    def use_all(self) -> None:
+        """Take note that code uses names that are not in it."""
+        if not self._is_dynamic:
+            self._is_dynamic = True
+            for waiting in self._waiting.values():
+                self._queue.extend(waiting)
+            self._waiting.clear()
 
     def next(self) -> Callable[[], None] | None:
         """Return what is to be added next; None if nothing is."""

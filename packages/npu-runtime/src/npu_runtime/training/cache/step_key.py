@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from npu_ir._torch.pytree import pytree_node
 from npu_ir.core.structure import flatten
 from npu_ir.plugins.backend import Backend
 from npu_passes import PassManager, all_pipelines
@@ -21,7 +22,7 @@ from npu_runtime.training.capture.options import CaptureOptions
 from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.components import TrainingComponents
 
-VERSION = 1
+VERSION = 2
 # Of an optimizer: what a trace replaces, and what PyTorch and its schedulers keep for themselves.
 _REPLACED = frozenset({"param_groups", "state", "step", "_opt_called", "_step_count", "defaults"})
 
@@ -52,7 +53,11 @@ def make_step_key(
     _add_components(content, components, state)
     leaves, structure = flatten((tuple(batch[0]), dict(batch[1])))
     content.add_text("batch", repr(structure))
+    for kind in _container_classes((tuple(batch[0]), dict(batch[1]))):
+        content.add(kind, "a class of the batch")
     for index, leaf in enumerate(leaves):
+        first = next(number for number, other in enumerate(leaves) if other is leaf)
+        content.add_text("argument", str(first))  # code may ask whether two arguments are one object
         _add_leaf(content, leaf, f"argument {index} of the batch")
     content.add(function, "the step")
     return content.digest()
@@ -138,6 +143,22 @@ def _signs(value: Any) -> Iterator[str]:
     else:
         number = float(value)
         yield "zero" if number == 0 else str(math.copysign(1, number))
+
+
+def _container_classes(tree: Any) -> Iterator[type]:
+    """Yield the classes of the containers in arguments: code may call their methods."""
+    node = pytree_node(type(tree))
+    if isinstance(tree, dict):
+        parts = list(tree.values())
+    elif isinstance(tree, (tuple, list)):
+        parts = list(tree)
+    elif node is not None:
+        parts = node.flatten(tree)[0]
+    else:
+        return
+    yield type(tree)
+    for part in parts:
+        yield from _container_classes(part)
 
 
 def _add_leaf(content: ContentHash, leaf: Any, where: str) -> None:
