@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn, optim
 from torch.nn.modules.module import register_module_forward_hook
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
 from npu_runtime import TrainStep
@@ -141,6 +142,26 @@ def test_a_hook_on_the_optimizer_is_refused_after_capture_too(parts: Any) -> Non
 
     with pytest.raises(TracingError, match="SGD has hooks on its step"):
         step(x, y)
+
+
+def test_a_hook_on_all_optimizers_is_refused_after_capture_too(parts: Any) -> None:
+    model, optimizer, x, y = parts
+    step = TrainStep(model, optimizer, mse)
+    step(x, y)
+    hook = register_optimizer_step_pre_hook(lambda *_: None)
+
+    with hook, pytest.raises(TracingError, match="SGD has hooks on its step"):
+        step(x, y)
+
+    assert step(x, y).isfinite()
+
+
+def test_a_step_that_is_set_on_the_optimizer_is_refused(parts: Any) -> None:
+    model, optimizer, _, _ = parts
+    optimizer.step = lambda: None
+
+    with pytest.raises(TracingError, match="SGD has a step that was set on the optimizer itself"):
+        TrainStep(model, optimizer, mse)
 
 
 def test_a_setting_of_a_loss_without_tensors_is_noticed() -> None:

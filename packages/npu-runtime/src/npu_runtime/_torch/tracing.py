@@ -413,6 +413,19 @@ def global_module_hooks() -> list[dict[int, Callable[..., Any]]]:
     ]
 
 
+def global_step_hooks() -> list[dict[int, Callable[..., Any]]]:
+    """Return the dicts of the hooks that run for the step of every optimizer."""
+    from torch.optim import optimizer
+
+    return [optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks]
+
+
+def has_replaced_step(optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether an optimizer has a step of its own, besides the one that counts calls for schedulers."""
+    step = vars(optimizer).get("step")
+    return step is not None and not getattr(step, "_wrapped_by_lr_sched", False)
+
+
 def foreign_kernels() -> list[str]:
     """Return the kernels for ATen's ops on CPUs that were registered in Python, by `torch.library`.
 

@@ -21,7 +21,7 @@ from torch.utils.hooks import RemovableHandle
 
 from npu_runtime._torch.state import STATE_CHANGES, has_default_torch_state
 from npu_runtime._torch.tensors import make_tensor_guard
-from npu_runtime._torch.tracing import autocast_settings, global_module_hooks
+from npu_runtime._torch.tracing import autocast_settings, global_module_hooks, global_step_hooks
 from npu_runtime.codegen.compiled_function import load_function
 from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.components import TrainingComponents
@@ -151,7 +151,11 @@ class Guards:
         parts = self._parts
         registering: list[Module | Optimizer] = [*self._modules, *self._optimizers]
         owners = [owner for item in registering for owner in _owner_dicts(item)]
-        hooks = [*global_module_hooks(), *(owner for item in registering for owner in _hook_dicts(item))]
+        hooks = [
+            *global_module_hooks(),
+            *global_step_hooks(),
+            *(owner for item in registering for owner in _hook_dicts(item)),
+        ]
         unhooked = _Unhooked([owner for owner in hooks if not owner], self._parameters)
         # Every hook has a handle, and handles are numbered: few calls look for new hooks.
         parts.add("({0}.next_id == {1}.handle_id or {1}.holds())", RemovableHandle, unhooked)

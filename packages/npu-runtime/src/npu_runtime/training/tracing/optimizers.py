@@ -10,7 +10,12 @@ import torch
 from torch.optim import Optimizer
 
 from npu_runtime._torch.node_provenance import optimizer_phase
-from npu_runtime._torch.tracing import compiler_flag, unwrapped_step
+from npu_runtime._torch.tracing import (
+    compiler_flag,
+    global_step_hooks,
+    has_replaced_step,
+    unwrapped_step,
+)
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.optimizer_state import (
@@ -39,11 +44,16 @@ def require_traceable(optimizer: Optimizer) -> None:
             f"{name} cannot be traced: {_ALTERNATIVES[name].partition(';')[0]}",
             fix=_ALTERNATIVES[name].partition("; ")[2],
         )
-    hooks = [*optimizer._optimizer_step_pre_hooks.values(), *optimizer._optimizer_step_post_hooks.values()]
-    if hooks:
+    own_hooks = (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)
+    if any(own_hooks) or any(global_step_hooks()):
         raise TracingError(
             f"{name} has hooks on its step, which would run once, while it is traced, and never again",
             fix="do their work after the step, and remove them",
+        )
+    if has_replaced_step(optimizer):
+        raise TracingError(
+            f"{name} has a step that was set on the optimizer itself, which a graph would not run",
+            fix="define it in a class of its own, a subclass of the optimizer",
         )
 
 
