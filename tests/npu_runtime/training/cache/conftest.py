@@ -1,8 +1,15 @@
-"""The folder of the cache, one for each test."""
+"""The folder of the cache, one for each test; and what is left to a process without other tests.
 
+A key has all that was done to PyTorch in a process, such as by libraries that change it as they are imported.
+"""
+
+import os
 from pathlib import Path
 
 import pytest
+
+ALONE = "NPU_TESTS_ALONE"
+collect_ignore = [] if ALONE in os.environ else ["test_cached_compilation.py", "test_step_key.py"]
 
 
 @pytest.fixture

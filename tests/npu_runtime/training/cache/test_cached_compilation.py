@@ -433,6 +433,7 @@ def test_other_processes_load_a_step_until_its_source_is_edited(steps, tmp_path)
     assert first[1] == second[1] != third[1]
 
 
+@pytest.mark.exhaustive
 def test_processes_may_write_at_the_same_time(steps, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
