@@ -14,7 +14,8 @@ constexpr int64_t kFewRows = 16;
 int64_t few_rows(int64_t depth) { return std::clamp<int64_t>(depth / 16, 1, kFewRows); }
 constexpr int64_t kFewSums = 1024;   // that are made of them at a time
 constexpr int64_t kStreams = 16;     // rows of B that are read at the same time, where they are not packed
-constexpr int64_t kStageBytes = 512 << 10;
+// Of panels that are made at a time: at most, and for each thread, whose second cache they stay in.
+constexpr int64_t kStageBytes = 4 << 20, kThreadBytes = 512 << 10;
 constexpr int64_t kCopiedRows = 64;  // of A, at a time
 // Rows that are a multiple of so many numbers apart would be in few sets of the first cache.
 constexpr int64_t kFarRows = 512, kBetweenRows = 16;
@@ -165,6 +166,9 @@ void Product::run(void* workspace, const Operand& bias, const Finish& finish) co
     if (is_large_) return parallel_tasks(tasks, f);
     for (int64_t task = 0; task < tasks; ++task) f(task);
   };
+  const int64_t panel_bytes = std::max<int64_t>(1, problem_.k * width_ * element_bytes_);
+  const int64_t in_caches = std::max<int64_t>(1, kThreadBytes * thread_count() / panel_bytes);
+  const int64_t stage_panels = is_packed_ ? stage_panels_ : std::min(stage_panels_, in_caches);
   for (stage.item = 0; stage.item < problem_.items; stage.item += stage_items_) {
     stage.items = std::min(stage_items_, problem_.items - stage.item);
     if (!is_a_direct_) {
@@ -174,8 +178,8 @@ void Product::run(void* workspace, const Operand& bias, const Finish& finish) co
         copy_rows(stage.item + i, row, std::min(kCopiedRows, problem_.m - row), stage.numbers + uint64_t(i) * bytes_of_rows());
       });
     }
-    for (stage.panel = 0; stage.panel < panels_; stage.panel += stage_panels_) {
-      stage.panels = std::min(stage_panels_, panels_ - stage.panel);
+    for (stage.panel = 0; stage.panel < panels_; stage.panel += stage_panels) {
+      stage.panels = std::min(stage_panels, panels_ - stage.panel);
       if (!is_packed_) {
         each(stage.items * stage.panels, [&](int64_t task) {
           const int64_t item = stage.item + task / stage.panels, column = (stage.panel + task % stage.panels) * width_;
