@@ -96,6 +96,16 @@ def test_what_pytorch_computes_otherwise_is_refused(call: str, reason: str) -> N
     assert reason in answer
 
 
+@pytest.mark.parametrize(("dtype", "number"), [("u8", -1), ("i8", 200), ("i32", 2**31)])
+def test_a_number_that_is_out_of_the_range_of_the_result_is_refused(dtype: str, number: int) -> None:
+    text = (
+        f"graph g {{\n%y: {dtype}[3] = aten.full.default() {{size=[3], fill_value={number}}}\nreturn %y\n}}"
+    )
+    (node,) = parse_ir(text).nodes
+
+    assert f"fill_value={number} is not in the range of" in str(HOST.supports(node))
+
+
 def test_inputs_that_pytorch_rounds_first_are_refused() -> None:
     text = (
         "graph g {\ninput %a: f16[3]\ninput %b: i64[3]\n"

@@ -1,8 +1,4 @@
-"""Rules of nodes that move elements by index, sort them, or fill new tensors.
-
-Kernels that move elements take contiguous tensors: a rule copies inputs of other strides first,
-and results last.
-"""
+"""Rules of nodes that move elements by index, sort them, or fill new tensors."""
 
 from __future__ import annotations
 
@@ -13,7 +9,16 @@ from typing import Any
 
 import torch
 
-from npu_cuda import _C
+from npu_cuda.backend.contiguous_ops import (
+    axis_of,
+    expanded,
+    fill_single,
+    integer_of,
+    make_contiguous_op,
+    make_op,
+    positive,
+    shapes_of,
+)
 from npu_cuda.backend.pointwise_rules import Pack, refused_number
 from npu_cuda.backend.tensor_views import tensor_type
 from npu_cuda.backend.view_rules import view_of
@@ -26,99 +31,27 @@ Rule = Callable[[OpNode, Pack], "list[BackendOp] | str"]
 _NOTHING, _FILL, _WRAP, _REFLECT, _CLAMP = range(5)
 
 
-def _op(
-    node: OpNode,
-    pack: Pack,
-    kind: str,
-    inputs: Sequence[Operand],
-    outputs: Sequence[Operand],
-    **fields: float,
-) -> BackendOp:
-    schema = next(info["schema"] for info in _C.ops() if info["name"] == kind)
-    schema_id, attrs = pack(schema, **fields) if schema and fields else (0, b"")
-    return BackendOp(kind, tuple(inputs), tuple(outputs), (node,), schema_id=schema_id, attrs=attrs)
-
-
-def _expanded(node: OpNode, ops: list[BackendOp], operand: Operand, shape: Sequence[int]) -> Operand:
-    """Return the operand, contiguous and of a shape to which it broadcasts; a copy is added to ``ops``."""
-    type = tensor_type(operand)
-    if type.strides is None and type.static_shape == tuple(shape):
-        return operand
-    copy = Temporary(f"{operand.name}.copy", TensorType(tuple(shape), type.dtype))
-    ops.append(BackendOp("Copy", (operand,), (copy,), (node,)))
-    return copy
-
-
-def _moved(
-    node: OpNode,
-    pack: Pack,
-    kind: str,
-    inputs: Sequence[Operand],
-    before: Sequence[BackendOp] = (),
-    **fields: float,
-) -> list[BackendOp]:
-    """Return an op on contiguous tensors, with the copies that it needs.
-
-    ``before`` are the ops that make some of its inputs.
-    """
-    ops = list(before)
-    sources = [_expanded(node, ops, item, tensor_type(item).static_shape) for item in inputs]
-    results: list[Operand] = []
-    copies: list[BackendOp] = []
-    for output in node.outputs:
-        type = tensor_type(output)
-        if type.strides is None:
-            results.append(output)
-            continue
-        results.append(Temporary(f"{output.name}.contiguous", TensorType(type.shape, type.dtype)))
-        copies.append(BackendOp("Copy", (results[-1],), (output,), (node,)))
-    return [*ops, _op(node, pack, kind, sources, results, **fields), *copies]
-
-
-def _single(node: OpNode, pack: Pack, name: str, value: Any) -> tuple[Temporary, BackendOp] | str:
-    """Return a tensor of one element of the dtype of the result, and the op that fills it."""
-    if (reason := refused_number(node, "Fill", name, value)) is not None:
-        return reason
-    single = Temporary(f"{node.name}.{name}", TensorType((), node.outputs[0].tensor_type.dtype))
-    return single, _op(node, pack, "Fill", (), (single,), value=float(value))
-
-
-def _shapes(node: OpNode) -> list[tuple[int, ...]]:
-    return [tensor_type(value).static_shape for value in node.inputs]
-
-
-def _positive(axis: int, rank: int) -> int:
-    return axis + rank if axis < 0 else axis
-
-
 # ---- by index tensors ----
 
 
 def _lower_embedding(node: OpNode, pack: Pack) -> list[BackendOp] | str:
-    return _moved(node, pack, "IndexSelect", node.inputs, axis=0)
+    return make_contiguous_op(node, pack, "IndexSelect", node.inputs, axis=0)
 
 
 def _lower_embedding_backward(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     if node.attrs.get("scale_grad_by_freq"):
         return "EmbeddingBwd does not scale gradients by the frequency of an index"
-    return _moved(node, pack, "EmbeddingBwd", node.inputs, padding_index=_integer(node, "padding_idx"))
+    return make_contiguous_op(
+        node, pack, "EmbeddingBwd", node.inputs, padding_index=integer_of(node, "padding_idx")
+    )
 
 
 def _lower_along_axis(node: OpNode, pack: Pack, kind: str) -> list[BackendOp] | str:
-    return _moved(node, pack, kind, node.inputs, axis=_axis(node))
+    return make_contiguous_op(node, pack, kind, node.inputs, axis=axis_of(node))
 
 
 def _lower_scatter_add(node: OpNode, pack: Pack) -> list[BackendOp] | str:
-    return _moved(node, pack, "Scatter", node.inputs, axis=_axis(node), accumulate=1)
-
-
-def _integer(node: OpNode, name: str, default: int = 0) -> int:
-    value: Any = node.attrs.get(name, default)
-    return int(value)
-
-
-def _axis(node: OpNode, default: int = 0) -> int:
-    return _integer(node, "dim", default)
+    return make_contiguous_op(node, pack, "Scatter", node.inputs, axis=axis_of(node), accumulate=1)
 
 
 def _joint_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
@@ -128,11 +61,11 @@ def _joint_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 def _lower_scatter_value(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     if node.attrs.get("reduce") is not None:
         return f"Scatter takes no reduce={node.attrs['reduce']!r}"
-    made = _single(node, pack, "value", node.attrs["value"])
+    made = fill_single(node, pack, "value", node.attrs["value"])
     if isinstance(made, str):
         return made
     value, fill = made
-    return _moved(node, pack, "Scatter", (*node.inputs, value), (fill,), axis=_axis(node))
+    return make_contiguous_op(node, pack, "Scatter", (*node.inputs, value), (fill,), axis=axis_of(node))
 
 
 def _lower_index_write(node: OpNode, pack: Pack, accumulate: int) -> list[BackendOp] | str:
@@ -140,7 +73,7 @@ def _lower_index_write(node: OpNode, pack: Pack, accumulate: int) -> list[Backen
         return f"IndexPut takes no alpha={node.attrs['alpha']!r}"
     target, index, values = node.inputs
     inputs = (target, values, index)
-    return _moved(node, pack, "IndexPut", inputs, axis=_axis(node), accumulate=accumulate)
+    return make_contiguous_op(node, pack, "IndexPut", inputs, axis=axis_of(node), accumulate=accumulate)
 
 
 def _first_indexed_axis(node: OpNode, count: int) -> int | str:
@@ -159,9 +92,9 @@ def _lower_index(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     if isinstance(axis, str):
         return axis
     ops: list[BackendOp] = []
-    shape = _joint_shape(_shapes(node)[1:])
-    tensors = [_expanded(node, ops, index, shape) for index in indices]
-    return _moved(node, pack, "IndexSelect", (source, *tensors), ops, axis=axis, wrap=1)
+    shape = _joint_shape(shapes_of(node)[1:])
+    tensors = [expanded(node, ops, index, shape) for index in indices]
+    return make_contiguous_op(node, pack, "IndexSelect", (source, *tensors), ops, axis=axis, wrap=1)
 
 
 def _lower_index_put(node: OpNode, pack: Pack) -> list[BackendOp] | str:
@@ -170,13 +103,13 @@ def _lower_index_put(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     if isinstance(axis, str):
         return axis
     ops: list[BackendOp] = []
-    target_shape, *index_shapes, _ = _shapes(node)
+    target_shape, *index_shapes, _ = shapes_of(node)
     shape = _joint_shape(index_shapes)
-    tensors = [_expanded(node, ops, index, shape) for index in indices]
+    tensors = [expanded(node, ops, index, shape) for index in indices]
     selected = (*target_shape[:axis], *shape, *target_shape[axis + len(indices) :])
-    items = _expanded(node, ops, values, selected)
+    items = expanded(node, ops, values, selected)
     accumulate = int(bool(node.attrs.get("accumulate")))
-    return _moved(
+    return make_contiguous_op(
         node, pack, "IndexPut", (target, items, *tensors), ops, axis=axis, wrap=1, accumulate=accumulate
     )
 
@@ -188,17 +121,19 @@ def save_rows(node: OpNode, op: BackendOp, pack: Pack) -> BackendOp | None:
         return None
     saved = Temporary(f"{node.name}.before", TensorType(source.shape, source.dtype))
     if node.op_type == "aten.index_copy.default":
-        return _op(node, pack, "IndexSelect", (op.inputs[0], *op.inputs[2:]), (saved,), axis=_axis(node))
+        return make_op(
+            node, pack, "IndexSelect", (op.inputs[0], *op.inputs[2:]), (saved,), axis=axis_of(node)
+        )
     if node.op_type == "aten.index_put.default":
         axis = _first_indexed_axis(node, len(op.inputs) - 2)
         if isinstance(axis, str):
             return None
-        return _op(node, pack, "IndexSelect", (op.inputs[0], *op.inputs[2:]), (saved,), axis=axis, wrap=1)
+        return make_op(node, pack, "IndexSelect", (op.inputs[0], *op.inputs[2:]), (saved,), axis=axis, wrap=1)
     if node.op_type == "aten.slice_scatter.default":
-        shape, axis = _shapes(node)[0], _positive(_axis(node), len(_shapes(node)[0]))
+        shape, axis = shapes_of(node)[0], positive(axis_of(node), len(shapes_of(node)[0]))
         places = _slice(node, shape[axis])
         fields = {f"start{axis}": places.start, f"step{axis}": places.step}
-        return _op(node, pack, "AxisMap", op.inputs[:1], (saved,), mode=_NOTHING, **fields)
+        return make_op(node, pack, "AxisMap", op.inputs[:1], (saved,), mode=_NOTHING, **fields)
     return None
 
 
@@ -208,7 +143,7 @@ def save_rows(node: OpNode, op: BackendOp, pack: Pack) -> BackendOp | None:
 def _lower_cat(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     # PyTorch skips vectors without elements, whatever the shape of the others.
     inputs = [value for value in node.inputs if tensor_type(value).static_shape != (0,)] or node.inputs
-    return [_op(node, pack, "Cat", inputs, node.outputs, axis=_axis(node))]
+    return [make_op(node, pack, "Cat", inputs, node.outputs, axis=axis_of(node))]
 
 
 def _slice(node: OpNode, size: int) -> range:
@@ -218,16 +153,16 @@ def _slice(node: OpNode, size: int) -> range:
 
 
 def _lower_slice_scatter(node: OpNode, pack: Pack) -> list[BackendOp] | str:
-    shape, axis = _shapes(node)[0], _axis(node)
+    shape, axis = shapes_of(node)[0], axis_of(node)
     places = _slice(node, shape[axis])
     fields = {"start": places.start, "step": places.step}
-    return [_op(node, pack, "SliceScatter", node.inputs, node.outputs, axis=axis, **fields)]
+    return [make_op(node, pack, "SliceScatter", node.inputs, node.outputs, axis=axis, **fields)]
 
 
 def _lower_select_scatter(node: OpNode, pack: Pack) -> list[BackendOp] | str:
-    axis, index = _axis(node), _integer(node, "index")
-    start = _positive(index, _shapes(node)[0][axis])
-    return [_op(node, pack, "SliceScatter", node.inputs, node.outputs, axis=axis, start=start)]
+    axis, index = axis_of(node), integer_of(node, "index")
+    start = positive(index, shapes_of(node)[0][axis])
+    return [make_op(node, pack, "SliceScatter", node.inputs, node.outputs, axis=axis, start=start)]
 
 
 # ---- by coordinates ----
@@ -245,32 +180,32 @@ def _mapped(
     fields = {f"start{axis}": start for axis, start in starts.items()}
     fields.update({f"step{axis}": step for axis, step in (steps or {}).items()})
     fill, before = ((filled_by[0],), (filled_by[1],)) if filled_by else ((), ())
-    return _moved(node, pack, "AxisMap", (*node.inputs, *fill), before, mode=mode, **fields)
+    return make_contiguous_op(node, pack, "AxisMap", (*node.inputs, *fill), before, mode=mode, **fields)
 
 
 def _lower_slice_copy(node: OpNode, pack: Pack) -> list[BackendOp] | str:
-    (shape,) = _shapes(node)
-    axis = _positive(_axis(node), len(shape))
+    (shape,) = shapes_of(node)
+    axis = positive(axis_of(node), len(shape))
     places = _slice(node, shape[axis])
     return _mapped(node, pack, _NOTHING, {axis: places.start}, {axis: places.step})
 
 
 def _lower_flip(node: OpNode, pack: Pack) -> list[BackendOp] | str:
-    (shape,) = _shapes(node)
+    (shape,) = shapes_of(node)
     dims: Any = node.attrs["dims"]
-    axes = [_positive(axis, len(shape)) for axis in dims]
+    axes = [positive(axis, len(shape)) for axis in dims]
     return _mapped(node, pack, _NOTHING, {axis: shape[axis] - 1 for axis in axes}, dict.fromkeys(axes, -1))
 
 
 def _lower_roll(node: OpNode, pack: Pack) -> list[BackendOp] | str:
-    (shape,) = _shapes(node)
+    (shape,) = shapes_of(node)
     shifts: Any = node.attrs["shifts"]
     dims: Any = node.attrs.get("dims") or ([0] if len(shape) == 1 else [])
     if len(dims) != len(shifts):
         return f"AxisMap rolls axes, not all elements of {node.inputs[0].type}"
     starts = dict.fromkeys(range(len(shape)), 0)
     for axis, shift in zip(dims, shifts, strict=True):
-        starts[_positive(axis, len(shape))] -= shift
+        starts[positive(axis, len(shape))] -= shift
     return _mapped(node, pack, _WRAP, starts)
 
 
@@ -281,13 +216,13 @@ def _lower_repeat(node: OpNode, pack: Pack) -> list[BackendOp] | str:
 def _pads(node: OpNode, name: str) -> dict[int, int]:
     """Return the first coordinate that each axis reads; the last axis comes first in the argument."""
     pads: Any = node.attrs[name]
-    rank = len(_shapes(node)[0])
+    rank = len(shapes_of(node)[0])
     return {rank - 1 - i: -before for i, before in enumerate(pads[::2])}
 
 
 def _lower_constant_pad(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     value = node.attrs.get("value")
-    made = _single(node, pack, "value", 0 if value is None else value)
+    made = fill_single(node, pack, "value", 0 if value is None else value)
     if isinstance(made, str):
         return made
     return _mapped(node, pack, _FILL, _pads(node, "pad"), filled_by=made)
@@ -315,20 +250,20 @@ def _lower_repeat_elements(node: OpNode, pack: Pack) -> list[BackendOp] | str:  
     operand: Operand = source
     shape, strides = tensor_type(source).static_shape, tensor_type(source).static_strides
     if node.attrs.get("dim") is None:
-        operand = _expanded(node, ops, source, shape)
+        operand = expanded(node, ops, source, shape)
         shape, strides = (math.prod(shape),), (1,)
-    dtype, axis = tensor_type(source).dtype, _positive(_axis(node), len(shape)) + 1
+    dtype, axis = tensor_type(source).dtype, positive(axis_of(node), len(shape)) + 1
     first, last = shape[:axis], shape[axis:]
     type = TensorType((*first, 1, *last), dtype, (*strides[:axis], 1, *strides[axis:]))
     single = Temporary(f"{node.name}.single", type)
-    whole = Temporary(f"{node.name}.whole", TensorType((*first, _integer(node, "repeats"), *last), dtype))
+    whole = Temporary(f"{node.name}.whole", TensorType((*first, integer_of(node, "repeats"), *last), dtype))
     copy = BackendOp("Copy", (single,), (whole,), (node,))
     return [*ops, view_of(node, operand, (single,), [0]), copy, view_of(node, whole, (output,), [0])]
 
 
 def _lower_triangle(node: OpNode, pack: Pack, upper: int) -> list[BackendOp] | str:
-    diagonal = _integer(node, "diagonal", 0)
-    return _moved(node, pack, "Triangle", node.inputs, diagonal=diagonal, upper=upper)
+    diagonal = integer_of(node, "diagonal", 0)
+    return make_contiguous_op(node, pack, "Triangle", node.inputs, diagonal=diagonal, upper=upper)
 
 
 # ---- sorting ----
@@ -336,22 +271,22 @@ def _lower_triangle(node: OpNode, pack: Pack, upper: int) -> list[BackendOp] | s
 
 def _lower_sort(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     descending = int(bool(node.attrs.get("descending")))
-    return _moved(node, pack, "Sort", node.inputs, axis=_axis(node, -1), descending=descending)
+    return make_contiguous_op(node, pack, "Sort", node.inputs, axis=axis_of(node, -1), descending=descending)
 
 
 def _lower_top(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     largest, in_order = (int(node.attrs.get(name) is not False) for name in ("largest", "sorted"))
-    axis = _axis(node, -1)
-    return _moved(node, pack, "TopK", node.inputs, axis=axis, largest=largest, sorted=in_order)
+    axis = axis_of(node, -1)
+    return make_contiguous_op(node, pack, "TopK", node.inputs, axis=axis, largest=largest, sorted=in_order)
 
 
 # ---- new tensors ----
 
 
 def _lower_one_hot(node: OpNode, pack: Pack) -> list[BackendOp] | str:
-    if _integer(node, "num_classes", -1) < 0:
+    if integer_of(node, "num_classes", -1) < 0:
         return "OneHot takes a number of classes, not one that depends on the elements"
-    return _moved(node, pack, "OneHot", node.inputs)
+    return make_contiguous_op(node, pack, "OneHot", node.inputs)
 
 
 def _lower_arange(node: OpNode, pack: Pack) -> list[BackendOp] | str:
@@ -359,14 +294,16 @@ def _lower_arange(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     for name, value in bounds.items():
         if (reason := refused_number(node, "Arange", name, value)) is not None:
             return reason
-    return _moved(node, pack, "Arange", (), start=float(bounds["start"]), step=float(bounds["step"]))
+    return make_contiguous_op(
+        node, pack, "Arange", (), start=float(bounds["start"]), step=float(bounds["step"])
+    )
 
 
 def _lower_full(node: OpNode, pack: Pack, value: float | None = None) -> list[BackendOp] | str:
     number: Any = node.attrs["fill_value"] if value is None else value
     if (reason := refused_number(node, "Fill", "fill_value", number)) is not None:
         return reason
-    return [_op(node, pack, "Fill", (), node.outputs, value=float(number))]
+    return [make_op(node, pack, "Fill", (), node.outputs, value=float(number))]
 
 
 _ALONG_AXIS: Mapping[str, Rule] = {

@@ -108,10 +108,13 @@ def _is_real(node: OpNode) -> bool:
     return any(dtype.is_floating_point for dtype in _dtypes(node))
 
 
-def _integers_of(node: OpNode) -> torch.dtype | None:
-    """Return the integers that the tensors of a node are computed with; None if there are only bools."""
-    dtypes = {value.type.dtype for value in node.inputs if isinstance(value.type, TensorType)} - {torch.bool}
-    return functools.reduce(torch.promote_types, dtypes) if dtypes else None
+def _integers_of(node: OpNode) -> set[torch.dtype]:
+    """Return the integers that the tensors of a node are computed with, and those of its results."""
+    inputs, outputs = (
+        {value.type.dtype for value in values if isinstance(value.type, TensorType)} - {torch.bool}
+        for values in (node.inputs, node.outputs)
+    )
+    return outputs | ({functools.reduce(torch.promote_types, inputs)} if inputs else set())
 
 
 def refused_number(node: OpNode, kind: str, name: str, value: object) -> str | None:
@@ -125,9 +128,9 @@ def refused_number(node: OpNode, kind: str, name: str, value: object) -> str | N
         return None
     if isinstance(value, float) and not value.is_integer():
         return f"{kind} takes no {name}={value} for integers"
-    dtype = _integers_of(node)
-    if dtype is not None and not torch.iinfo(dtype).min <= value <= torch.iinfo(dtype).max:
-        return f"{name}={value} is not in the range of {dtype}"
+    for dtype in _integers_of(node):
+        if not torch.iinfo(dtype).min <= value <= torch.iinfo(dtype).max:
+            return f"{name}={value} is not in the range of {dtype}"
     return None if abs(value) <= _EXACT_INTEGERS else f"{name}={value} has more than 53 bits"
 
 
