@@ -189,6 +189,15 @@ def test_after_calls_in_separate_memory_shared_memory_is_still_refused() -> None
     )
 
 
+def test_other_weights_may_share_memory_with_the_arguments_of_earlier_calls() -> None:
+    _, (first, second, x, at), executor = two()
+    executor(first, second, x, at)
+    executor.load_state_dict({"weight": first})
+
+    with pytest.raises(ExecutionError, match="%first is donated, but .* shares memory with %weight"):
+        executor(first, second, x, at)
+
+
 def test_an_argument_at_the_same_address_in_other_strides_is_looked_at_again() -> None:
     class Model(nn.Module):
         def forward(self, cache: Tensor, at: Tensor, x: Tensor, scale: Tensor) -> Any:
