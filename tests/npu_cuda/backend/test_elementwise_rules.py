@@ -14,17 +14,11 @@ from npu_cuda.backend.pointwise_rules import ELEMENTWISE_RULES
 from npu_cuda.backend.rules import RULES
 from npu_cuda.errors import InvalidArgumentError
 from npu_ir import Graph, parse_ir
+from npu_ir.core.types import dtype_name
 
 HOST = HostBackend()
 ATEN = sorted(op for op in ELEMENTWISE_RULES if op.startswith("aten."))
 INTEGER_OPS = ("bitwise", "floor_divide", "__and__", "__or__", "__xor__")
-TYPES = {
-    torch.float32: "f32",
-    torch.float64: "f64",
-    torch.int64: "i64",
-    torch.int32: "i32",
-    torch.bool: "bool",
-}
 NUMBERS = {"threshold": 0, "reduction": 0, "self_is_result": False, "is_result": False, "approximate": None}
 
 
@@ -49,9 +43,9 @@ def arguments_of(name: str, dtype: torch.dtype) -> Iterator[tuple[str, Any]]:
 def graph_of(name: str, arguments: dict[str, Any], result: torch.Tensor) -> Graph:
     tensors = {key: value for key, value in arguments.items() if isinstance(value, torch.Tensor)}
     attrs = [f"{key}={value}" for key, value in arguments.items() if key not in tensors]
-    inputs = [f"input %{key}: {TYPES[value.dtype]}{list(value.shape)}" for key, value in tensors.items()]
+    inputs = [f"input %{key}: {dtype_name(value.dtype)}{list(value.shape)}" for key, value in tensors.items()]
     call = f"{name}({', '.join(f'{key}=%{key}' for key in tensors)}) {{{', '.join(attrs)}}}"
-    result_type = f"{TYPES[result.dtype]}{list(result.shape)}"
+    result_type = f"{dtype_name(result.dtype)}{list(result.shape)}"
     return parse_ir("\n".join(["graph g {", *inputs, f"%y: {result_type} = {call}", "return %y", "}"]))
 
 
@@ -71,6 +65,35 @@ def test_a_node_gives_what_pytorch_gives(name: str) -> None:
     result = run(graph_of(name, arguments, expected), tensors)
 
     torch.testing.assert_close(result, expected, rtol=2e-6, atol=1e-6)
+
+
+def error_of(name: str, dtype: torch.dtype) -> str | None:
+    """Return how the native op of a node differs from PyTorch's; None if it doesn't, or there is none."""
+    arguments = dict(arguments_of(name, dtype))
+    try:
+        expected = overload_of(name)(**arguments)
+    except (RuntimeError, NotImplementedError):  # PyTorch has no op of this dtype
+        return None
+    graph = graph_of(name, arguments, expected)
+    if HOST.supports(graph.nodes[0]) is not None:
+        return None
+    tensors = [value for value in arguments.values() if isinstance(value, torch.Tensor)]
+    rounds_twice = {"rtol": 2 * torch.finfo(dtype).eps, "atol": 1e-5} if dtype == torch.float16 else {}
+    try:
+        torch.testing.assert_close(run(graph, tensors), expected, **rounds_twice)
+    except AssertionError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("dtype", [
+    torch.complex64, torch.complex128, torch.float16, torch.bfloat16, torch.float64,
+    torch.uint8, torch.int8, torch.int16, torch.int32, torch.uint16, torch.bool,
+])  # fmt: skip
+def test_every_dtype_is_computed_as_pytorch_does_or_refused(dtype: torch.dtype) -> None:
+    errors = {name: error_of(name, dtype) for name in ATEN}
+
+    assert {name: error for name, error in errors.items() if error is not None} == {}
 
 
 @pytest.mark.parametrize(("call", "reason"), [

@@ -104,8 +104,8 @@ def _dtypes(node: OpNode) -> set[torch.dtype]:
     return {value.type.dtype for value in values if isinstance(value.type, TensorType)}
 
 
-def _is_real(node: OpNode) -> bool:
-    return any(dtype.is_floating_point for dtype in _dtypes(node))
+def _has_fractions(node: OpNode) -> bool:
+    return any(dtype.is_floating_point or dtype.is_complex for dtype in _dtypes(node))
 
 
 def _integers_of(node: OpNode) -> set[torch.dtype]:
@@ -124,7 +124,7 @@ def refused_number(node: OpNode, kind: str, name: str, value: object) -> str | N
     if type(value) not in (int, float):
         return f"{kind} takes a real {name} and nothing else, not {value!r}"
     assert isinstance(value, (int, float))
-    if _is_real(node):
+    if _has_fractions(node):
         return None
     if isinstance(value, float) and not value.is_integer():
         return f"{kind} takes no {name}={value} for integers"
@@ -160,14 +160,14 @@ def _is_float_alpha(node: OpNode) -> str | None:
 
 def _divides(node: OpNode) -> str | None:
     """Refuse what raises an error in PyTorch for some values: integers by a tensor, or by 0."""
-    if _is_real(node) or node.attrs.get("other"):
+    if _has_fractions(node) or node.attrs.get("other"):
         return None
     return "PyTorch raises an error where an integer is divided by 0"
 
 
 def _is_power(node: OpNode) -> str | None:
     exponent = node.attrs.get("exponent")
-    if _is_real(node) or not isinstance(exponent, (int, float)) or exponent >= 0:
+    if _has_fractions(node) or not isinstance(exponent, (int, float)) or exponent >= 0:
         return None
     return "integers have no negative powers"
 

@@ -66,15 +66,15 @@ def trace_function(
             not repeat.
         ConversionError: An op cannot be represented in a graph.
     """
-    for optimizer in components.optimizers.values():
-        require_traceable(optimizer)
-    reject_hooks(components)
     with _TRACE_LOCK, pause_gc():
         if is_tracing():
             raise TracingError(
                 "a step is called by a step that is being traced",
                 fix="let the outer step do what the inner one does",
             )
+        for optimizer in components.optimizers.values():
+            require_traceable(optimizer)
+        reject_hooks(components)
         if kwargs and HYPERPARAMETERS in kwargs:
             raise TracingError(
                 f"a batch has an argument called {HYPERPARAMETERS!r}: a graph takes the numbers of the "
