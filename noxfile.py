@@ -125,9 +125,10 @@ def demo(session: nox.Session) -> None:
 @nox.session
 def ops(session: nox.Session) -> None:
     """Run every operator of PyTorch's OpInfo database through the pipe and write the coverage page."""
-    install(session, *PACKAGES, *OPINFO)
+    install(session, *PACKAGES, built(session), *OPINFO)
     session.run("python", "-m", "tests.ops.run_all", *session.posargs)
     session.run("python", "-m", "tests.ops.on_the_executor", env={"OMP_NUM_THREADS": "1"})
+    session.run("python", "-m", "tests.ops.on_the_host", env={"OMP_NUM_THREADS": "1"})
 
 
 @nox.session
