@@ -235,8 +235,8 @@ def dev(session: nox.Session) -> None:
 def torch_versions(session: nox.Session, torch: str) -> None:
     """Run the tests on a release of PyTorch, into the page of these; -- smoke runs a few, -- core some.
 
-    Wheels are those of the package index, with CUDA: several GB, deleted afterwards. -k 'python and torch'
-    picks: nox -s torch_versions -k "3.12 and 2.15.0".
+    Wheels are those of the package index, with CUDA: several GB, deleted afterwards. A name picks one:
+    nox -s "torch_versions-3.12(torch='2.15.0')".
     """
     tier = session.posargs[0] if session.posargs else "tests"
     if tier not in RELEASE_TIERS:

@@ -9,6 +9,7 @@ from npu_cuda.backend import CudaBackend, HostBackend
 from npu_ir import Graph, parse_ir
 from npu_ir.testing import COMMON_OPERATORS
 from npu_runtime.testing import BackendContract
+from tests.support.tiers import some
 
 # What several ops, shared values and views of one value in several shapes are to programs.
 _FURTHER = """
@@ -161,7 +162,7 @@ HAS_SAMPLES = importlib.util.find_spec("expecttest") is not None
 
 class TestHost(NativeContract):
     backend = HostBackend()
-    operators = COMMON_OPERATORS if HAS_SAMPLES else ()
+    operators = some(COMMON_OPERATORS, 20) if HAS_SAMPLES else ()
 
 
 class TestCuda(NativeContract):

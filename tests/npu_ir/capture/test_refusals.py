@@ -108,6 +108,8 @@ COMPILED_ONCE = torch.compiler.nested_compile_region(lambda y: y.sin() * 2)
     "metadata": (lambda x: x.to(torch.float64) + 1, "to.dtype add.Tensor"),
     "a checkpoint": (lambda x: checkpoint(lambda y: y.sin() * 2, x, use_reentrant=False) + 1,
         "sin.default mul.Tensor add.Tensor"),
+    "zeros without memory": (lambda x: torch.ops.aten._efficientzerotensor(x.shape) * 1 + x,
+        "zeros.default mul.Tensor add.Tensor"),
     "a region compiled once": (lambda x: COMPILED_ONCE(COMPILED_ONCE(x)),
         "sin.default mul.Tensor sin.default mul.Tensor"),
 })  # fmt: skip

@@ -6,6 +6,7 @@ import inspect
 import sys
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from npu_runtime import TracingError, TrainStep
 from npu_runtime.training import trace_step, train_step
 from npu_runtime.training.capture.options import CaptureKeywords, CaptureOptions
 from npu_runtime.training.options import StepKeywords, StepOptions
+from tests.support.training.eager import step_by_hand
 
 OPTIONS = {
     "name",
@@ -279,3 +281,16 @@ def test_norms_take_part_in_a_step_with_autocast(is_training: bool) -> None:
     torch.testing.assert_close(actual, expected, rtol=1e-2, atol=1e-2)
     for name, item in eager.state_dict().items():
         torch.testing.assert_close(model.state_dict()[name], item, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("backend", ["aten", "host"])
+def test_a_gradient_of_zeros_without_memory_is_trained_with(backend: str) -> None:
+    def train(make: Callable[..., Any]) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model = nn.Linear(4, 3)
+        optimizer = optim.SGD(model.parameters(), lr=0.1)
+        step = make(model, optimizer, lambda x, y: F.mse_loss(x.sgn(), y) + x.square().sum())
+        losses = [step(torch.randn(5, 4), torch.randn(5, 3)).detach() for _ in range(2)]
+        return [*losses, *model.state_dict().values()]
+
+    torch.testing.assert_close(train(partial(TrainStep, backend=backend)), train(step_by_hand))

@@ -34,6 +34,7 @@ from npu_ir.capture.program_signature import (
 from npu_ir.capture.sizes import Sizes
 from npu_ir.capture.special_calls import (
     DROPPED,
+    WITH_MEMORY,
     require_convertible,
     unwrap_token,
     wrapped_body,
@@ -45,7 +46,7 @@ from npu_ir.core.types import TensorType, Type
 from npu_ir.errors import ConversionError, GraphError, ParseError
 from npu_ir.graph.graph import Graph
 from npu_ir.ops.execution import flatten_results
-from npu_ir.ops.schema import op_type_of
+from npu_ir.ops.schema import find_op, op_type_of
 from npu_ir.plugins import plugin_manager
 
 
@@ -251,7 +252,8 @@ class Converter:
             return self._convert(indexing)
         require_convertible(node, name)
         require_unwrapped(node, [self._values.get(item) for item in node.all_input_nodes])
-        return convert_by_schema(self, node, node.target)  # type: ignore[arg-type]
+        op = find_op(WITH_MEMORY[name]) if name in WITH_MEMORY else node.target
+        return convert_by_schema(self, node, op)  # type: ignore[arg-type]
 
     def _convert_replacement(self, replacement: Replacement) -> Any:
         """Convert the functional op that replaces an op that writes."""

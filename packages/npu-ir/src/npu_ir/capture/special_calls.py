@@ -1,4 +1,4 @@
-"""Calls in an exported program that do not become nodes: dropped, inlined, or refused by name."""
+"""Calls in an exported program that do not become nodes as they are: dropped, inlined, exchanged, refused."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ DROPPED: Mapping[str, str] = {
     "torch._C._set_grad_enabled": "a graph computes values, never gradients",
     "torch.autograd.grad_mode.set_grad_enabled": "a graph computes values, never gradients",
 }
+
+# Ops of tensors without memory, which kernels cannot read, and those that compute the same in memory.
+WITH_MEMORY: Mapping[str, str] = {"aten._efficientzerotensor.default": "aten.zeros.default"}
 
 # For the operators that only wrap a body: the positions of the body and of its operands.
 _BODY_AND_OPERANDS: Mapping[str, tuple[int, slice]] = {
