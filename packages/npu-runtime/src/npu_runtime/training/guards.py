@@ -64,6 +64,10 @@ class Guards:
         """Return whether all guards hold."""
         return _compile(self._flags, self._parts, self._memory)
 
+    def write(self, objects: dict[str, Any]) -> str:
+        """Return the expression of `hold`, which may raise KeyError, and add the objects that it names."""
+        return _write_all(objects, self._flags, self._parts, self._memory)
+
     @functools.cached_property
     def has_same_parts(self) -> Callable[[], bool]:
         """Return whether modules have the same parts, hooks and baked-in attributes.
@@ -284,11 +288,16 @@ def _write(item: Any, objects: dict[str, Any]) -> str:
     return name
 
 
+def _write_all(objects: dict[str, Any], *conditions: _Conditions) -> str:
+    """Return the expression that all conditions hold, and add the objects that it names."""
+    texts = itertools.chain.from_iterable(part.write(objects) for part in conditions)
+    return "\n            and ".join(texts) or "True"
+
+
 def _compile(*conditions: _Conditions) -> Callable[[], bool]:
     """Return a function that returns whether all conditions hold; a key that is gone breaks one."""
     objects: dict[str, Any] = {}
-    texts = itertools.chain.from_iterable(part.write(objects) for part in conditions)
-    text = "\n            and ".join(texts) or "True"
+    text = _write_all(objects, *conditions)
     source = f"""\
 def hold():
     try:
