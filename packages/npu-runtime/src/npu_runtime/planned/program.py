@@ -261,7 +261,11 @@ class PlannedProgram:
             ]
         elif given:
             lines.append(f"copy_all(fixed, ({tensors}))")
-        lines.append(f"results = commit(no_symbols, {taken}*compute(no_symbols, {taken}{inputs}))")
+        computed = "".join(f"computed{index}, " for index in range(self.plan.compute.result_count))
+        lines += [
+            f"({computed}) = compute(no_symbols, {taken}{inputs})",
+            f"results = commit(no_symbols, {taken}{computed})",
+        ]
         if self._borrowed and not borrow:
             lines.append("results = [*results]")
             lines += [f"results[{index}] = results[{index}].clone()" for index in self._borrowed]

@@ -42,16 +42,17 @@ def call(args, kwargs):
         return changed
     if state.activity:
         return changed
-    state.activity = "replay"
     is_recording = is_grad_enabled()
-    record_gradients(False)
     try:
-        with below_autograd():
+        state.activity = "replay"
+        record_gradients(False)
+        outside = below_autograd()
 {program}
     except Exception as error:
         explain(error)
         raise
     finally:
+        outside = None
         record_gradients(is_recording)
         state.activity = ""
     step.numbers = numbers
@@ -92,7 +93,7 @@ def make_steady_call(step: CompiledStep, guards: Guards, borrow: bool) -> Steady
         guards=guards.write(of_guards),
         binding=textwrap.indent("\n".join(binding.lines), " " * 8),
         numbers=textwrap.indent(numbers, " " * 8),
-        program=textwrap.indent("\n".join(program), " " * 12),
+        program=textwrap.indent("\n".join(program), " " * 8),
     )
     space = {
         "changed": CHANGED,

@@ -143,7 +143,7 @@ class PlannedRunner:
         return self._program.make_loop(self._fixed, slots)
 
     def write_step(self, given: Sequence[str], borrow: bool) -> tuple[list[str], dict[str, Any]]:
-        """Return the statements of `run` as `PlannedProgram.write_step` does; ``numbers`` are those of `run`."""
+        """Return statements of `run`, as `PlannedProgram.write_step`; ``numbers`` are those of `run`."""
         numbers = [f"numbers[{place}]" for place in self._numbers.other_places]
         if not self._numbers:
             return self._program.write_step(given, numbers, borrow)
