@@ -16,7 +16,7 @@ from torch import nn, optim
 import npu_runtime
 from npu_ir import ExecutionError
 from npu_runtime import TracingError, TrainStep
-from npu_runtime.training import trace_step, train_step
+from npu_runtime.training import batches, trace_step
 from npu_runtime.training.capture.options import CaptureKeywords, CaptureOptions
 from npu_runtime.training.options import StepKeywords, StepOptions
 
@@ -136,7 +136,7 @@ def test_a_nested_batch_is_taken_apart_by_generated_code_alone(monkeypatch: pyte
     def refuse(*_: Any) -> Any:
         raise AssertionError("a batch of a known kind is not flattened")
 
-    monkeypatch.setattr(train_step, "flatten", refuse)
+    monkeypatch.setattr(batches, "flatten", refuse)
     losses.append(step(given, target, scale=2.0))
 
     assert losses[0] > losses[1] > losses[2]

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
+from npu_ir.core.structure import LEAF
 from npu_runtime._torch.state import below_autograd, record_gradients
 from npu_runtime.codegen.call_binder import write_binding
 from npu_runtime.codegen.compiled_function import load_function
@@ -40,11 +41,12 @@ def call(args, kwargs):
 {numbers}
     except misfits:
         return changed
-    if state.activity:
+    own_state = state.__dict__  # of this thread
+    if own_state.get("activity"):
         return changed
     is_recording = is_grad_enabled()
     try:
-        state.activity = "replay"
+        own_state["activity"] = "replay"
         record_gradients(False)
         outside = below_autograd()
 {program}
@@ -54,9 +56,9 @@ def call(args, kwargs):
     finally:
         outside = None
         record_gradients(is_recording)
-        state.activity = ""
+        own_state["activity"] = ""
     step.numbers = numbers
-    return unflatten(results)
+    return {results}
 """
 
 # Read before the step reads them: another thread may change them meanwhile. A tensor may have other content
@@ -93,6 +95,7 @@ def make_steady_call(step: CompiledStep, guards: Guards, borrow: bool) -> Steady
         guards=guards.write(of_guards),
         binding=textwrap.indent("\n".join(binding.lines), " " * 8),
         numbers=textwrap.indent(numbers, " " * 8),
+        results="results[0]" if step.graph.results[0].kind == LEAF else "unflatten(results)",
         program=textwrap.indent("\n".join(program), " " * 8),
     )
     space = {

@@ -7,17 +7,15 @@ import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.nn import Module
 from torch.optim import Optimizer
 
 from npu_ir import ExecutionError, Graph, NpuError
-from npu_ir.core.structure import flatten
 from npu_ir.plugins.backend import Backend
 from npu_runtime.errors import CaptureError, FallbackWarning
 from npu_runtime.executor.options import Passes
 from npu_runtime.training.artifact import CompileArtifact
-from npu_runtime.training.batches import Batch, draw_batches
+from npu_runtime.training.batches import Batch, batch_signature, draw_batches
 from npu_runtime.training.capture.capture_state import in_capture
 from npu_runtime.training.capture.options import CaptureOptions
 from npu_runtime.training.capture.runners import OFF
@@ -137,7 +135,8 @@ class TrainStep:
         """
         if self._is_running:
             self._require_other_thread()
-        self._lock.acquire()  # not by a with statement, which takes twice as long
+        lock = self._lock
+        lock.acquire()  # not by a with statement, which takes twice as long
         try:
             steady = self._steady
             if steady is None:
@@ -145,7 +144,7 @@ class TrainStep:
             results = steady(batch, named)
             return self._run_changed(batch, named) if results is CHANGED else results
         finally:
-            self._lock.release()
+            lock.release()
 
     def run(self, batches: Iterable[Any], steps: int | None = None) -> Any:
         """Take a step on each of many batches, and return the losses of all of them at once.
@@ -420,15 +419,3 @@ class TrainStep:
         self._specializations.clear()
         self._current = self._steady = None
         self._guards, self._other_guards = Guards(self._components), []
-
-
-def batch_signature(batch: tuple[Any, ...], named: Mapping[str, Any]) -> Hashable:
-    """Return the signature of a batch: structure, types of its tensors, and its other leaves by value."""
-    leaves, structure = flatten((batch, dict(named)))
-    return structure, tuple(map(_leaf_signature, leaves))
-
-
-def _leaf_signature(item: Any) -> Hashable:
-    if isinstance(item, torch.Tensor):
-        return type(item), item.shape, item.stride(), item.dtype, item.device
-    return type(item), repr(item)
