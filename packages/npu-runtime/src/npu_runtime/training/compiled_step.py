@@ -175,8 +175,8 @@ class CompiledStep:
         return self.runner.make_loop(numbers, slots)
 
     @property
-    def is_steady(self) -> bool:
-        """Whether nothing but the program is run in a step, once the first one has been taken."""
+    def _is_steady(self) -> bool:
+        """The claim that a step runs its program alone, once the first one has been taken."""
         is_plain = not self._is_random and not self._written and isinstance(self.runner, PlannedRunner)
         return is_plain and self._shared is not None and self._shared.is_installed
 
@@ -191,7 +191,7 @@ class CompiledStep:
             self._values = values
         return values if len(values) == len(self._scalars) else values[: len(self._scalars)]
 
-    def write_numbers(self) -> tuple[list[str], dict[str, Any]]:
+    def _write_numbers(self) -> tuple[list[str], dict[str, Any]]:
         """Return expressions of all that `current_numbers` depends on, and the groups that they name."""
         assert self._traced is not None
         return hyperparameters.write_entries(self._traced.components.optimizers, self._names)

@@ -189,7 +189,7 @@ class TrainStep:
 
     @property
     def borrow(self) -> bool:
-        """Whether the results are tensors that the next call overwrites, instead of new ones."""
+        """The choice to return tensors that the next call overwrites, instead of new ones."""
         return self._borrow
 
     @borrow.setter
