@@ -64,15 +64,15 @@ def seconds_of(call: Callable[..., Any], args: Sequence[Any]) -> float:
 
 
 def depth_of(call: Callable[..., Any], args: Sequence[Any], generated: str = "npu-program/") -> int:
-    """Return how many frames deep a call goes; what generated functions call is their own."""
-    stack: list[str] = []
+    """Return how many frames deep a call goes; what generated programs call is their own."""
+    stack: list[tuple[str, str]] = []
     deepest = 0
 
     def observe(frame: Any, event: str, _: Any) -> None:
         nonlocal deepest
         if event == "call":
-            is_inside = any(name.startswith(generated) for name in stack)
-            stack.append(frame.f_code.co_filename)
+            is_inside = any(file.startswith(generated) and name == "run" for file, name in stack)
+            stack.append((frame.f_code.co_filename, frame.f_code.co_name))
             deepest = deepest if is_inside else max(deepest, len(stack))
         elif event == "return" and stack:
             stack.pop()

@@ -14,12 +14,10 @@ from torch._ops import OpOverload
 below_autograd: Any = _C._AutoDispatchBelowAutograd
 # Sets grad mode for this thread, at a tenth of the cost of `torch.set_grad_enabled`.
 record_gradients: Callable[[bool], None] = _C._set_grad_enabled
+# The numbers of modes.
+MODE_COUNTS: tuple[Callable[[], int], ...] = (_C._len_torch_function_stack, _C._len_torch_dispatch_stack)
 # What they return is false in the default state: the numbers of modes, and whether any autocast is enabled.
-STATE_CHANGES: tuple[Callable[[], Any], ...] = (
-    _C._len_torch_function_stack,
-    _C._len_torch_dispatch_stack,
-    _C._is_any_autocast_enabled,
-)
+STATE_CHANGES: tuple[Callable[[], Any], ...] = (*MODE_COUNTS, _C._is_any_autocast_enabled)
 
 
 def random_state(device: torch.device, seed: int | None = None) -> torch.Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -37,6 +38,21 @@ _MAX_DEGREE = 32  # the interpreter refuses numbers of more than 4096 bits
 _UNBOUNDED_FUNCTIONS = ("pow", "lshift")
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenBinding:
+    """Statements that bind ``args`` and ``kwargs``; one of ``misfits`` may be raised instead of a return.
+
+    Attributes:
+        lines: The statements.
+        inputs: The inputs of the graph in order: the names of local variables, each with a comma.
+        constants: The global variables.
+    """
+
+    lines: list[str]
+    inputs: str
+    constants: dict[str, Any]
+
+
 def positional_tuple(args: Sequence[Any]) -> tuple[Any, ...]:
     """Return positional arguments as a tuple.
 
@@ -58,13 +74,41 @@ def make_binder(graph: Graph, device: torch.device, trusted: Collection[Value] =
         device: The device of its tensors.
         trusted: Inputs whose tensors the caller has compared with their types.
     """
-    writer = _Writer(graph, device, trusted)
-    try:
-        text = writer.write()
-    except _UnsupportedError:
+    written = write_binding(graph, device, "None", trusted)
+    if written is None:
         return lambda args, kwargs: None  # noqa: ARG005 - the interface of binders
-    binder: Binder = load_function("bind", f"{graph.name}-call", text, writer.constants)
+    body = [f"        {line}" for line in written.lines]
+    text = "\n".join(
+        [
+            "def bind(args, kwargs):",
+            "    try:",
+            *body,
+            f"        return ({written.inputs}), {'symbols' if graph.symbols else None}",
+            "    except misfits:",
+            "        return None",
+            "",
+        ]
+    )
+    binder: Binder = load_function("bind", f"{graph.name}-call", text, written.constants)
     return binder
+
+
+def write_binding(
+    graph: Graph, device: torch.device, refusal: str, trusted: Collection[Value] = ()
+) -> WrittenBinding | None:
+    """Return the body of the function that `make_binder` returns; None if its arguments need `bind_inputs`.
+
+    Args:
+        graph: As for `make_binder`, like ``device`` and ``trusted``.
+        device: Likewise.
+        refusal: The expression that is returned for unusual arguments.
+        trusted: Likewise.
+    """
+    writer = _Writer(graph, device, refusal, trusted)
+    try:
+        return writer.write()
+    except _UnsupportedError:
+        return None
 
 
 class _UnsupportedError(Exception):
@@ -74,9 +118,10 @@ class _UnsupportedError(Exception):
 class _Writer:
     """Writer of the binding of one graph."""
 
-    def __init__(self, graph: Graph, device: torch.device, trusted: Collection[Value]) -> None:
+    def __init__(self, graph: Graph, device: torch.device, refusal: str, trusted: Collection[Value]) -> None:
         self._graph = graph
         self._device = device
+        self._refusal = refusal
         self._trusted = trusted
         self._lines: list[str] = []
         self._count = 0
@@ -90,8 +135,8 @@ class _Writer:
             "misfits": (KeyError, ValueError, TypeError, ArithmeticError, NpuError),
         }
 
-    def write(self) -> str:
-        """Return the source of the function ``bind``.
+    def write(self) -> WrittenBinding:
+        """Return the binding.
 
         Raises:
             _UnsupportedError: Its arguments need `bind_inputs`.
@@ -102,15 +147,11 @@ class _Writer:
         self._write_container(args, "args", remaining)
         self._write_container(kwargs, "kwargs", remaining)
         self._write_tensors()
-        inputs = self._tuple(self._inputs[value] for value in self._graph.inputs)
-        self._lines.append(f"return {inputs}, {'symbols' if self._graph.symbols else None}")
-        body = [f"        {line}" for line in self._lines]
-        return "\n".join(
-            ["def bind(args, kwargs):", "    try:", *body, "    except misfits:", "        return None", ""]
-        )
+        inputs = "".join(f"{self._inputs[value]}, " for value in self._graph.inputs)
+        return WrittenBinding(self._lines, inputs, self.constants)
 
     def _refuse(self, condition: str) -> None:
-        self._lines.append(f"if {condition}: return None")
+        self._lines.append(f"if {condition}: return {self._refusal}")
 
     def _local(self) -> str:
         self._count += 1
@@ -189,7 +230,7 @@ class _Writer:
                 f"for holds, symbols in {self._constant(guards.known)}:",
                 f"    if holds({tensors}): break",
                 "else:",
-                f"    if not {fit}({tensors}): return None",
+                f"    if not {fit}({tensors}): return {self._refusal}",
                 "    symbols = None",
             ]
         self._write_separation(checked)

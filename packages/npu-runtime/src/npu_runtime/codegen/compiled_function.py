@@ -25,6 +25,9 @@ class CompiledFunction:
         inputs: As for `generate_source`, like the next two.
         instructions: Likewise.
         results: Likewise.
+
+    Attributes:
+        result_count: The length of the tuple that the function returns.
     """
 
     def __init__(
@@ -32,6 +35,7 @@ class CompiledFunction:
     ) -> None:
         self._name = name
         self._parts = inputs, instructions, results
+        self.result_count = len(results)
 
     @functools.cached_property
     def source(self) -> Source:

@@ -222,6 +222,60 @@ class PlannedProgram:
         finally:
             record_gradients(before)
 
+    def write_step(
+        self, given: Sequence[str], numbers: Sequence[str], borrow: bool
+    ) -> tuple[list[str], dict[str, Any]]:
+        """Return statements that assign to ``results`` what `step` returns, and what they name.
+
+        They run below autograd, in the default state, without recording gradients.
+
+        Args:
+            given: The variables of the tensors that `step` takes, which are assigned to; or none.
+            numbers: The expressions of the numbers.
+            borrow: As for `step`.
+        """
+        tensors = "".join(f"{name}, " for name in given)
+        taken = "".join(f"{name}, " for name in numbers)
+        space = {
+            "compute": self._compute if borrow else self._compute_fresh,
+            "commit": self._commit,
+            "no_symbols": self._symbols,
+            "copy_all": copy_all,
+            "fixed": self.fixed,
+            "read_in_place": self._read_in_place,
+            "Tensor": torch.Tensor,
+        }
+        space["arena_start"], space["arena_end"] = self._arena
+        lines = []
+        inputs = "*read_in_place"
+        if given and self._read_in_place:
+            fits = (
+                f"type({name}) is Tensor and not arena_start <= {name}.data_ptr() < arena_end"
+                for name in given
+            )
+            inputs = tensors
+            lines += [
+                f"if not ({' and '.join(fits)}):",
+                f"    copy_all(fixed, ({tensors}))",
+                f"    ({tensors}) = fixed",
+            ]
+        elif given:
+            lines.append(f"copy_all(fixed, ({tensors}))")
+        computed = "".join(f"computed{index}, " for index in range(self.plan.compute.result_count))
+        lines += [
+            f"({computed}) = compute(no_symbols, {taken}{inputs})",
+            f"results = commit(no_symbols, {taken}{computed})",
+        ]
+        if self._borrowed and not borrow:
+            lines.append("results = [*results]")
+            lines += [f"results[{index}] = results[{index}].clone()" for index in self._borrowed]
+        return lines, space
+
+    def explain(self, error: Exception) -> None:
+        """Raise an error that names the failed node, as `CompiledFunction.explain` does."""
+        for phase in (self.plan.compute, self.plan.compute_fresh, self.plan.commit):
+            phase.explain(error, self._tensors)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the results in the model's structure: fixed tensors, which the next call overwrites."""
         return self._unflatten(self.run(*self.load(args, kwargs)))
@@ -233,7 +287,7 @@ class PlannedProgram:
                 inputs = self._take(given)
                 results = self._commit(self._symbols, *numbers, *compute(self._symbols, *numbers, *inputs))
         except Exception as error:
-            self._explain(error)
+            self.explain(error)
             raise
         if borrow or not self._borrowed:
             return results
@@ -241,11 +295,6 @@ class PlannedProgram:
         for index in self._borrowed:
             own[index] = own[index].clone()
         return own
-
-    def _explain(self, error: Exception) -> None:
-        """Raise an error that names the failed node, as `CompiledFunction.explain` does."""
-        for phase in (self.plan.compute, self.plan.compute_fresh, self.plan.commit):
-            phase.explain(error, self._tensors)
 
     def compute(self) -> None:
         """Run the compute phase alone, which changes no state, on the contents of the inputs.
@@ -257,7 +306,7 @@ class PlannedProgram:
             with below_autograd():
                 self._compute(self._symbols)
         except Exception as error:
-            self._explain(error)
+            self.explain(error)
             raise
 
     def _take(self, given: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:

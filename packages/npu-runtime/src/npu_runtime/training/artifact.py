@@ -131,7 +131,7 @@ class CompileArtifact(CompiledStep):
             else:
                 with preserve_state(self.weights.values(), self.generators):
                     results, _ = self._run_executor(batch, named)
-        return self._unflatten(results)
+        return self.unflatten(results)
 
     def mutations(self, *batch: Any, **named: Any) -> dict[str, torch.Tensor]:
         """Return the new state that `run_ir` computes, by name, without updating anything."""

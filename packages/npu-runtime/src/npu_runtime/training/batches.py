@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias, cast
 
 import torch
@@ -58,3 +58,15 @@ def _copy_to(device: torch.device, call: Batch) -> Batch:
         for item in leaves
     ]
     return cast("Batch", unflatten(structure, moved))
+
+
+def batch_signature(batch: tuple[Any, ...], named: Mapping[str, Any]) -> Hashable:
+    """Return the signature of a batch: structure, types of its tensors, and its other leaves by value."""
+    leaves, structure = flatten((batch, dict(named)))
+    return structure, tuple(map(_leaf_signature, leaves))
+
+
+def _leaf_signature(item: Any) -> Hashable:
+    if isinstance(item, torch.Tensor):
+        return type(item), item.shape, item.stride(), item.dtype, item.device
+    return type(item), repr(item)

@@ -46,7 +46,9 @@ class CompiledStep:
         reason: Why it is not captured, or not recorded by the device; empty otherwise.
         program: The planned program over fixed memory; None where the step is not captured.
         runner: What takes the steps.
+        unflatten: Returns the results of a step, given the flat ones.
         lock: Held by whoever takes a step, or binds.
+        batch: A graph without nodes, which takes the tensors of a batch. Of traced steps only.
         bind_batch: Returns the tensors of a batch, first in a tuple, if it needs no other check; else None.
             Of traced steps only.
         numbers: The scalar inputs of the last step; None before the first.
@@ -65,7 +67,7 @@ class CompiledStep:
         self.device = policy.device
         self._traced = traced
         self._call_inputs = CallInputs(self.graph, policy.device)
-        self._unflatten = make_unflatten(self.graph.results[0])
+        self.unflatten = make_unflatten(self.graph.results[0])
         self._is_random = any(map(is_random, self.graph.nodes))
         tensors = [value for value in self.graph.inputs if isinstance(value.type, TensorType)]
         # Of each tensor of a batch that a step writes to: its place in the batch, and among all inputs.
@@ -80,7 +82,8 @@ class CompiledStep:
             if not isinstance(value.type, TensorType) and value.argument is not None
         ]
         if traced is not None:
-            self.bind_batch = make_binder(_batch_signature(self.graph), policy.device)
+            self.batch = _batch_signature(self.graph)
+            self.bind_batch = make_binder(self.batch, policy.device)
             self._switches = hyperparameters.switches(traced.components.optimizers)
         self._bind(weights)
 
@@ -148,7 +151,7 @@ class CompiledStep:
             fixed = self.runner.inputs[place]
             if fixed is not None:  # else the step has worked on the tensor itself
                 copy_tensors([batch[index]], [fixed])
-        return self._unflatten(results)
+        return self.unflatten(results)
 
     def try_step(self, numbers: Sequence[Any]) -> Sequence[Any]:
         """Take a step on the contents of the inputs, and return its flat results.
@@ -171,6 +174,12 @@ class CompiledStep:
             return None
         return self.runner.make_loop(numbers, slots)
 
+    @property
+    def _is_steady(self) -> bool:
+        """The claim that a step runs its program alone, once the first one has been taken."""
+        is_plain = not self._is_random and not self._written and isinstance(self.runner, PlannedRunner)
+        return is_plain and self._shared is not None and self._shared.is_installed
+
     # The numbers of the optimizers
 
     def current_numbers(self) -> list[float] | None:
@@ -181,6 +190,11 @@ class CompiledStep:
                 return None
             self._values = values
         return values if len(values) == len(self._scalars) else values[: len(self._scalars)]
+
+    def _write_numbers(self) -> tuple[list[str], dict[str, Any]]:
+        """Return expressions of all that `current_numbers` depends on, and the groups that they name."""
+        assert self._traced is not None
+        return hyperparameters.write_entries(self._traced.components.optimizers, self._names)
 
     def changed_condition(self) -> str | None:
         """Return what held for the numbers and switches of the optimizers in the trace, and does not now."""

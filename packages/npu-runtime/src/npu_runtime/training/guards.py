@@ -19,7 +19,7 @@ from torch.nn import Module
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from npu_runtime._torch.state import STATE_CHANGES, has_default_torch_state
+from npu_runtime._torch.state import MODE_COUNTS, STATE_CHANGES, has_default_torch_state
 from npu_runtime._torch.tensors import make_tensor_guard
 from npu_runtime._torch.tracing import autocast_settings, global_module_hooks, global_step_hooks
 from npu_runtime.codegen.compiled_function import load_function
@@ -64,6 +64,10 @@ class Guards:
         """Return whether all guards hold."""
         return _compile(self._flags, self._parts, self._memory)
 
+    def write(self, objects: dict[str, Any]) -> str:
+        """Return the expression of `hold`, which may raise KeyError, and add the objects that it names."""
+        return _write_all(objects, self._flags, self._parts, self._memory)
+
     @functools.cached_property
     def has_same_parts(self) -> Callable[[], bool]:
         """Return whether modules have the same parts, hooks and baked-in attributes.
@@ -107,7 +111,9 @@ class Guards:
         flags = self._flags
         flags.add("{}() is {}", torch.get_default_dtype, torch.get_default_dtype())
         if self.in_default_state:
-            flags.add("not ({}() or {}() or {}())", *STATE_CHANGES)
+            # An autocast changes the dispatch keys of the tensors it applies to, which are compared below.
+            changes = MODE_COUNTS if self._tensors else STATE_CHANGES
+            flags.add(f"not ({' or '.join(['{}()'] * len(changes))})", *changes)
         else:
             flags.add("not {}()", has_default_torch_state)
             flags.add("{}() == {}", autocast_settings, autocast_settings())
@@ -142,10 +148,8 @@ class Guards:
                 else:
                     self._flags.add("{}({})", hyperparameters.is_open, entry)
             if keys:
-                # The same objects as before, in most calls.
-                read, pairs = operator.itemgetter(*keys), [(_Entry(group, key), group[key]) for key in keys]
-                text = f"({' and '.join(['{} is {}'] * len(keys))} or {{}}({{}}) == {{}})"
-                self._flags.add(text, *itertools.chain(*pairs), read, group, read(group))
+                read = operator.itemgetter(*keys)
+                self._flags.add("{}({}) == {}", read, group, read(group))
 
     def _add_parts(self) -> None:
         parts = self._parts
@@ -161,7 +165,7 @@ class Guards:
         parts.add("({0}.next_id == {1}.handle_id or {1}.holds())", RemovableHandle, unhooked)
         empty = [owner for owner in owners if not owner]
         if empty:
-            parts.add(f"not ({' or '.join(['{}'] * len(empty))})", *empty)
+            parts.add("not any({})", tuple(empty))
         for owner in filter(None, owners + hooks):
             parts.add(f"len({{}}) == {len(owner)}", owner)
             parts.add_items(owner, owner)
@@ -183,7 +187,7 @@ class Guards:
     def _add_memory(self) -> None:
         memory = self._memory
         for tensor in self._tensors:
-            memory.add("{}.data_ptr() == {}", tensor, tensor.data_ptr())
+            memory.add("{}() == {}", tensor.data_ptr, tensor.data_ptr())
         for optimizer in self._optimizers:
             # load_state_dict() replaces the groups, too: a reader of hyperparameters would read stale ones.
             memory.add_elements("{}.param_groups", optimizer, optimizer.param_groups)
@@ -284,11 +288,16 @@ def _write(item: Any, objects: dict[str, Any]) -> str:
     return name
 
 
+def _write_all(objects: dict[str, Any], *conditions: _Conditions) -> str:
+    """Return the expression that all conditions hold, and add the objects that it names."""
+    texts = itertools.chain.from_iterable(part.write(objects) for part in conditions)
+    return "\n            and ".join(texts) or "True"
+
+
 def _compile(*conditions: _Conditions) -> Callable[[], bool]:
     """Return a function that returns whether all conditions hold; a key that is gone breaks one."""
     objects: dict[str, Any] = {}
-    texts = itertools.chain.from_iterable(part.write(objects) for part in conditions)
-    text = "\n            and ".join(texts) or "True"
+    text = _write_all(objects, *conditions)
     source = f"""\
 def hold():
     try:

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import copy
 import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.nn import Module
 from torch.optim import Optimizer
 
 from npu_ir import ExecutionError, Graph, NpuError
-from npu_ir.core.structure import flatten
 from npu_ir.plugins.backend import Backend
-from npu_runtime.errors import CaptureError, FallbackWarning, TracingError
+from npu_runtime.errors import CaptureError, FallbackWarning
 from npu_runtime.executor.options import Passes
 from npu_runtime.training.artifact import CompileArtifact
-from npu_runtime.training.batches import Batch, draw_batches
+from npu_runtime.training.batches import Batch, batch_signature, draw_batches
+from npu_runtime.training.capture.capture_state import in_capture
 from npu_runtime.training.capture.options import CaptureOptions
 from npu_runtime.training.capture.runners import OFF
 from npu_runtime.training.eager_step import run_first_step
 from npu_runtime.training.guards import Guards
 from npu_runtime.training.options import StepKeywords, StepOptions, accept, take
 from npu_runtime.training.ring_buffer import RingBuffer, make_rows
+from npu_runtime.training.saved_state import copy_state, load_state, save_state
 from npu_runtime.training.stacked_results import StackedResults
+from npu_runtime.training.steady_call import CHANGED, SteadyCall, make_steady_call, no_steady_call
 from npu_runtime.training.step_compilation import compile_step
 from npu_runtime.training.step_function import LossFunction
 from npu_runtime.training.trace import make_step
@@ -107,12 +107,13 @@ class TrainStep:
             require_traceable(item)
         self._components.trained_names()
         self._name: str | None = made.name
-        self.borrow = borrow
+        self._borrow = borrow
         self._lock = threading.RLock()
         self._is_running = False
         self._ring: RingBuffer | None = None
         self._specializations: dict[Hashable, CompileArtifact] = {}
         self._current: CompileArtifact | None = None
+        self._steady: SteadyCall | None = None  # of the current specialization and guards
         self._guards, self._other_guards = Guards(self._components), list[Guards]()
 
     def __call__(self, *batch: Any, **named: Any) -> Any:
@@ -134,20 +135,16 @@ class TrainStep:
         """
         if self._is_running:
             self._require_other_thread()
-        self._lock.acquire()  # not by a with statement, which takes twice as long
+        lock = self._lock
+        lock.acquire()  # not by a with statement, which takes twice as long
         try:
-            self._is_running = True
-            try:
-                current = self._current
-                if current is not None and self._guards.hold():
-                    bound, numbers = current.bind_batch(batch, named), current.current_numbers()
-                    if bound is not None and numbers is not None:
-                        return current.step(bound[0], numbers, self.borrow, self._guards.in_default_state)
-                return self._run_uncached(batch, named)
-            finally:
-                self._is_running = False
+            steady = self._steady
+            if steady is None:
+                steady = self._make_steady()
+            results = steady(batch, named)
+            return self._run_changed(batch, named) if results is CHANGED else results
         finally:
-            self._lock.release()
+            lock.release()
 
     def run(self, batches: Iterable[Any], steps: int | None = None) -> Any:
         """Take a step on each of many batches, and return the losses of all of them at once.
@@ -191,6 +188,16 @@ class TrainStep:
         return results.stack()
 
     @property
+    def borrow(self) -> bool:
+        """The choice to return tensors that the next call overwrites, instead of new ones."""
+        return self._borrow
+
+    @borrow.setter
+    def borrow(self, borrow: bool) -> None:
+        self._borrow = borrow
+        self._steady = None
+
+    @property
     def graph(self) -> Graph:
         """The graph of the last step, after the passes.
 
@@ -221,14 +228,7 @@ class TrainStep:
         copies: later steps update them. The state of the random generators is not part of it
         (``torch.get_rng_state()``).
         """
-        return {
-            "model": _unwrap_single(
-                {name: item.state_dict() for name, item in self._components.modules.items()}
-            ),
-            "optimizer": _unwrap_single(
-                {name: item.state_dict() for name, item in self._components.optimizers.items()}
-            ),
-        }
+        return save_state(self._components)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a `state_dict`, bit by bit.
@@ -236,17 +236,7 @@ class TrainStep:
         Raises:
             TracingError: Its keys are not ``"model"`` and ``"optimizer"``.
         """
-        if set(state) != {"model", "optimizer"}:
-            raise TracingError(
-                f"the state of a step has the keys 'model' and 'optimizer', not {sorted(map(str, state))}",
-                fix="give what state_dict() returned",
-            )
-        for items, loaded in (
-            (self._components.modules, state["model"]),
-            (self._components.optimizers, state["optimizer"]),
-        ):
-            for name, item in items.items():
-                item.load_state_dict(loaded if len(items) == 1 else loaded[name.removesuffix(".")])
+        load_state(self._components, state)
 
     def sync_to(self, model: Module, optimizer: Optimizer | None = None) -> None:
         """Copy the state of this training into another model, and another optimizer of its parameters.
@@ -254,17 +244,7 @@ class TrainStep:
         Raises:
             TracingError: This step has several modules or not exactly one optimizer.
         """
-        if len(self._components.optimizers) != 1 or "" not in self._components.modules:
-            raise TracingError(
-                "a step of several modules or optimizers is not copied to a single one",
-                fix="copy each by itself: state_dict(), load_state_dict()",
-            )
-        own = self._components.modules[""]
-        if model is not own:
-            model.load_state_dict(own.state_dict())
-        trained = self._components.optimizers[""]
-        if optimizer is not None and optimizer is not trained:
-            optimizer.load_state_dict(copy.deepcopy(trained.state_dict()))
+        copy_state(self._components, model, optimizer)
 
     def reset(self) -> None:
         """Drop all specializations, and free their memory; the next call traces again."""
@@ -288,7 +268,7 @@ class TrainStep:
     def _require_other_thread(self) -> None:
         """Raise if this thread is within a step, or draws its batches: it would wait for itself."""
         is_own = self._lock.acquire(blocking=False)
-        is_within = is_own and self._is_running
+        is_within = is_own and (self._is_running or in_capture())
         if is_own:
             self._lock.release()
         is_loader = self._ring is not None and threading.current_thread() is self._ring.thread
@@ -302,7 +282,7 @@ class TrainStep:
         batch, last, refused = next(batches, None), self._current, None
         while batch is not None:
             args, named = batch
-            results.add(self(*args, **named), is_borrowed=self.borrow)
+            results.add(self(*args, **named), is_borrowed=self._borrow)
             ring = None
             if self._current is last is not refused:  # two steps of a kind: more of it may follow
                 ring = self._make_ring()
@@ -325,6 +305,27 @@ class TrainStep:
         numbers = current.current_numbers()
         return None if numbers is None else RingBuffer.of(current, numbers)
 
+    def _make_steady(self) -> SteadyCall:
+        if self._current is None:
+            return no_steady_call
+        # Not at the end of a call: a single step would compile what it never runs.
+        self._steady = make_steady_call(self._current, self._guards, self._borrow)
+        return self._steady
+
+    def _run_changed(self, batch: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Take a step that is not a steady call."""
+        self._require_other_thread()
+        self._is_running = True
+        try:
+            current = self._current
+            if current is not None and self._guards.hold():
+                bound, numbers = current.bind_batch(batch, named), current.current_numbers()
+                if bound is not None and numbers is not None:
+                    return current.step(bound[0], numbers, self._borrow, self._guards.in_default_state)
+            return self._run_uncached(batch, named)
+        finally:
+            self._is_running = False
+
     def _run_uncached(self, batch: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Take a step whose specialization is not the current one, or whose guards fail."""
         guards = self._guards
@@ -335,8 +336,9 @@ class TrainStep:
             self._drop_specializations()
             results = run_first_step(self._function, self._components, batch, named)
         else:
-            results = specialization.step(*specialization.bind_call(batch, named), borrow=self.borrow)
+            results = specialization.step(*specialization.bind_call(batch, named), borrow=self._borrow)
             self._current = specialization
+        self._steady = None
         is_known = guards is self._guards or guards in self._other_guards
         # To ask new guards would compile them; a first step changes what they compare in any case.
         self._keep_guards(guards if is_known and guards.hold() else Guards(self._components))
@@ -415,23 +417,5 @@ class TrainStep:
 
     def _drop_specializations(self) -> None:
         self._specializations.clear()
-        self._current = None
+        self._current = self._steady = None
         self._guards, self._other_guards = Guards(self._components), []
-
-
-def _unwrap_single(items: dict[str, Any]) -> Any:
-    if len(items) == 1:
-        return next(iter(items.values()))
-    return {name.removesuffix("."): item for name, item in items.items()}
-
-
-def batch_signature(batch: tuple[Any, ...], named: Mapping[str, Any]) -> Hashable:
-    """Return the signature of a batch: structure, types of its tensors, and its other leaves by value."""
-    leaves, structure = flatten((batch, dict(named)))
-    return structure, tuple(map(_leaf_signature, leaves))
-
-
-def _leaf_signature(item: Any) -> Hashable:
-    if isinstance(item, torch.Tensor):
-        return type(item), item.shape, item.stride(), item.dtype, item.device
-    return type(item), repr(item)

@@ -142,6 +142,21 @@ class PlannedRunner:
         self._numbers.fill(numbers)
         return self._program.make_loop(self._fixed, slots)
 
+    def write_step(self, given: Sequence[str], borrow: bool) -> tuple[list[str], dict[str, Any]]:
+        """Return statements of `run`, as `PlannedProgram.write_step`; ``numbers`` are those of `run`."""
+        numbers = [f"numbers[{place}]" for place in self._numbers.other_places]
+        if not self._numbers:
+            return self._program.write_step(given, numbers, borrow)
+        lines, space = self._program.write_step((), numbers, borrow)
+        if given:
+            lines.insert(0, f"copy_all(batch, ({''.join(f'{name}, ' for name in given)}))")
+        lines.insert(0, "fill(numbers)")
+        return lines, {**space, "fill": self._numbers.fill, "batch": self._fixed}
+
+    def explain(self, error: Exception) -> None:
+        """Raise an error that names the failed node; see `PlannedProgram.explain`."""
+        self._program.explain(error)
+
     def _run_with_numbers(
         self,
         batch: Sequence[torch.Tensor],

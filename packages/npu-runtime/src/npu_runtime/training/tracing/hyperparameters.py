@@ -97,18 +97,11 @@ def make_reader(optimizers: Mapping[str, Optimizer], names: Sequence[str]) -> Ca
         optimizers: By prefix; their groups must not be replaced.
         names: The names of the numbers, in the order in which they are returned.
     """
-    space: dict[str, Any] = {"unread": object(), "values": []}
-    entries: dict[str, str] = {}
-    for prefix, optimizer in optimizers.items():
-        for index, group in enumerate(optimizer.param_groups):
-            variable = f"group{len(space)}"
-            space[variable] = group
-            for key, value in group.items():
-                for name, path in _paths(f"{group_prefix(prefix, index)}.{key}", value):
-                    entries[name] = f"{variable}[{key!r}]{path}"
-    last = {f"n{index}": entries[name] for index, name in enumerate(names)}
+    entries, groups = write_entries(optimizers, names)
+    last = {f"n{index}": entry for index, entry in enumerate(entries)}
     if not last:
         return list
+    space = {"unread": object(), "values": [], **groups}
     text = _READER.format(
         names=", ".join(last),
         first=next(iter(last)),
@@ -121,6 +114,22 @@ def make_reader(optimizers: Mapping[str, Optimizer], names: Sequence[str]) -> Ca
         "read", "hyperparameters", text, {**space, **dict.fromkeys(last, space["unread"])}
     )
     return read
+
+
+def write_entries(
+    optimizers: Mapping[str, Optimizer], names: Sequence[str]
+) -> tuple[list[str], dict[str, Any]]:
+    """Return expressions of open numbers, in the order of their names, and the groups that they name."""
+    groups: dict[str, Any] = {}
+    entries: dict[str, str] = {}
+    for prefix, optimizer in optimizers.items():
+        for index, group in enumerate(optimizer.param_groups):
+            variable = f"group{len(groups)}"
+            groups[variable] = group
+            for key, value in group.items():
+                for name, path in _paths(f"{group_prefix(prefix, index)}.{key}", value):
+                    entries[name] = f"{variable}[{key!r}]{path}"
+    return [entries[name] for name in names], groups
 
 
 # A tensor may have other content in the next call.

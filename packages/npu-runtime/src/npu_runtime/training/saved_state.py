@@ -1,0 +1,67 @@
+"""The state of a training, in PyTorch's own formats: saved, loaded, copied into other modules."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from torch.nn import Module
+from torch.optim import Optimizer
+
+from npu_runtime.errors import TracingError
+from npu_runtime.training.tracing.components import TrainingComponents
+
+
+def save_state(components: TrainingComponents) -> dict[str, Any]:
+    """Return what `TrainStep.state_dict` does."""
+    return {
+        "model": _unwrap_single({name: item.state_dict() for name, item in components.modules.items()}),
+        "optimizer": _unwrap_single(
+            {name: item.state_dict() for name, item in components.optimizers.items()}
+        ),
+    }
+
+
+def load_state(components: TrainingComponents, state: Mapping[str, Any]) -> None:
+    """Load what `save_state` returned.
+
+    Raises:
+        TracingError: Its keys are not ``"model"`` and ``"optimizer"``.
+    """
+    if set(state) != {"model", "optimizer"}:
+        raise TracingError(
+            f"the state of a step has the keys 'model' and 'optimizer', not {sorted(map(str, state))}",
+            fix="give what state_dict() returned",
+        )
+    for items, loaded in (
+        (components.modules, state["model"]),
+        (components.optimizers, state["optimizer"]),
+    ):
+        for name, item in items.items():
+            item.load_state_dict(loaded if len(items) == 1 else loaded[name.removesuffix(".")])
+
+
+def copy_state(components: TrainingComponents, model: Module, optimizer: Optimizer | None) -> None:
+    """Copy the state into another model, and another optimizer of its parameters.
+
+    Raises:
+        TracingError: There are several modules, or not exactly one optimizer.
+    """
+    if len(components.optimizers) != 1 or "" not in components.modules:
+        raise TracingError(
+            "a step of several modules or optimizers is not copied to a single one",
+            fix="copy each by itself: state_dict(), load_state_dict()",
+        )
+    own = components.modules[""]
+    if model is not own:
+        model.load_state_dict(own.state_dict())
+    trained = components.optimizers[""]
+    if optimizer is not None and optimizer is not trained:
+        optimizer.load_state_dict(copy.deepcopy(trained.state_dict()))
+
+
+def _unwrap_single(items: dict[str, Any]) -> Any:
+    if len(items) == 1:
+        return next(iter(items.values()))
+    return {name.removesuffix("."): item for name, item in items.items()}
