@@ -1,7 +1,7 @@
-"""Speed and memory of decoding: tokens of a language model, ours beside eager PyTorch, torch.compile and others.
+"""Speed and memory of decoding: tokens of a language model, ours beside eager PyTorch and others.
 
-Llama models of random weights, at batch 1, with a static cache. For each model and number of threads there is a
-process that makes the model, and forks one process per contender (`turns.py`). They take turns, a burst of
+Llama models of random weights, at batch 1, with a static cache. For each model and number of threads there is
+a process that makes the model, and forks one process per contender (`turns.py`). They take turns, a burst of
 tokens each, after a prompt; then a prompt each. What a token has to read (weights and the valid part of the
 cache) over its time is compared with the bandwidth at which this machine copies, in the same turns. What
 returns other logits than eager is not ranked. Memory is that of a process of its own. Linux only, and
@@ -122,7 +122,7 @@ def judged_by_name(worker: Worker, form: str) -> dict[str, Any]:
 def measured(options: argparse.Namespace) -> dict[str, Any]:
     """Measure everything, and print it on the way."""
     results: dict[str, Any] = {**machine(), "load": os.getloadavg()[0], "prompt": options.prompt}
-    results |= {"cases": [], "lengths": [], "memory": []}
+    results |= {"valid": VALID, "cases": [], "lengths": [], "memory": []}
     for case in options.cases:
         for threads in options.threads:
             results["cases"].append(in_process(options, threads, "--case", case))

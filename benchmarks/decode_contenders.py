@@ -1,7 +1,7 @@
 """Contenders of `decode.py`: every way to generate tokens, behind the three names that `Decoder` has.
 
 Each has ``feed(tokens)``, which appends tokens to the cache and returns the logits after the last one,
-``reset()``, and ``position``, the number of positions that are in use; to set it back forgets the tokens behind.
+``reset()``, and ``position``, the number of positions in use; to set it back forgets the tokens behind.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class Contender:
     Attributes:
         title: Its name in the tables.
         make: Makes it, with an empty cache.
-        tolerance: How far its logits may be from those of eager, relative to the largest; None where that is a
-            matter of the dtype of the model.
+        tolerance: How far its logits may be from those of eager, relative to the largest; None for that of
+            the dtype of the model (`TOLERANCES`).
         needs: The package without which it cannot be.
     """
 

@@ -6,6 +6,7 @@ needs memory. Linux only.
 
 from __future__ import annotations
 
+import gc
 import re
 import threading
 from collections.abc import Iterator
@@ -31,8 +32,8 @@ def run(size: str, form: str, folder: Path, length: int, count: int) -> dict[str
     """Return the memory of a decoder of a checkpoint; meant for a process that has done nothing else."""
     quantize = None if form == "float32" else form
     torch.set_num_threads(1)
-    graphs = extract_decoder(folder, max_length=length, counts=(64, 512), quantize=quantize)
-    _decode(Decoder(extract_decoder(folder, max_length=64, counts=()), folder), 8)  # what is loaded once
+    graphs = extract_decoder(folder, max_length=length, quantize=quantize)
+    _use_once(quantize)
     before = private_bytes()
     with peak_of_private_bytes() as peak:
         decoder = Decoder(graphs, folder)
@@ -51,6 +52,15 @@ def run(size: str, form: str, folder: Path, length: int, count: int) -> dict[str
         "logits_bytes": decoder.feed(token).nbytes,
         "token_bytes": allocated_bytes(decoder, token),
     }
+
+
+def _use_once(quantize: str | None) -> None:
+    """Load what any decoder needs, with a small one."""
+    model = make_model("1M", torch.float32)
+    graphs = extract_decoder(model, max_length=64, counts=(), quantize=quantize)
+    _decode(Decoder(graphs, model.state_dict()), 8)
+    del model
+    gc.collect()
 
 
 def _decode(decoder: Decoder, count: int) -> None:

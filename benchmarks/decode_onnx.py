@@ -1,9 +1,10 @@
 """A Llama model as ONNX Runtime runs it best: its fused operators, and a cache that is written in place.
 
-It is built by hand, as onnxruntime-genai builds it: one product for queries, keys and values; rotation, update
-of the cache and attention in one `GroupQueryAttention`, whose cache is bound as input and output to the same
-memory; norms fused with the additions before them. In weights of 8 and 4 bits, `MatMulNBits` computes in int8
-(``accuracy_level=4``), which is its quickest way. There are no kernels for bfloat16 on the CPU.
+It is built by hand, as onnxruntime-genai builds it: one product for queries, keys and values; rotation,
+update of the cache and attention in one `GroupQueryAttention`, whose cache is bound as input and output to
+the same memory; norms fused with the additions before them. With weights of 8 and 4 bits, `MatMulNBits`
+computes in int8 (``accuracy_level=4``), which is its quickest way. There are no kernels for bfloat16 on the
+CPU.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _FUSED = "com.microsoft"
 
 
 def quantize(weight: torch.Tensor, bits: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return a matrix ``[n, k]`` as `MatMulNBits` takes it: ``[n, groups, bytes]`` around 128 or 8, and scales."""
+    """Return a matrix as `MatMulNBits` takes it: bytes ``[n, groups, bytes]``, and scales ``[n, groups]``."""
     rows, columns = weight.shape
     padded = torch.nn.functional.pad(weight.detach().float(), (0, -columns % GROUP)).view(rows, -1, GROUP)
     largest, middle = (1 << (bits - 1)) - 1, 1 << (bits - 1)
@@ -109,7 +110,9 @@ def build(model: Any, form: str, length: int) -> Any:
             f"{name}.attention",
             _FUSED,
             outputs=[f"{name}.attention", *(f"new.{cache}" for cache in caches[-2:])],
-            **{"num_heads": heads, "kv_num_heads": pairs, "do_rotary": 1},
+            num_heads=heads,
+            kv_num_heads=pairs,
+            do_rotary=1,
         )
         added = made.linear(f"{name}.attention", layer.self_attn.o_proj.weight, f"{name}.out")
         y, x = made.norm(x, layer.post_attention_layernorm, f"{name}.second_norm", added)
@@ -183,7 +186,7 @@ class OnnxDecoder:
         self._binding.bind_input(name, "cpu", 0, kind, tuple(item.shape), item.data_ptr())
 
     def feed(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Append tokens to the cache; return the logits after the last one, in memory that the next call writes."""
+        """Append tokens; return the logits after the last one, in memory that the next call writes to."""
         total = self.position + tokens.shape[1]
         self._numbers["last"].fill_(total - 1)
         self._numbers["total"].fill_(total)

@@ -29,40 +29,43 @@ HEAD = """\
 # How fast tokens are
 
 `nox -s bench -- decode --page docs/reference/decode-benchmarks.md` writes this page.
-Measured on {cpu}, with PyTorch {torch}, transformers {transformers}, ONNX Runtime {onnxruntime} and Python
-{python}, on {date}, at a load of {load:.1f}.
+Measured on {cpu}, with PyTorch {torch}, transformers {transformers}, ONNX Runtime {onnxruntime} and
+Python {python}, on {date}, at a load of {load:.1f}.
 
-Llama models of random weights ({sizes}), one text at a time, {prompt} tokens in a cache of fixed size, which all
-contenders write in place. Each runs in a process of its own, and all take turns; times are medians of one run.
-`int8` and `int4` are weights of a float32 model; activations stay floats in a `Decoder`, and ONNX Runtime
-computes with int8, which is its quickest way. Eager and torch.compile run the float32 model beside them. ONNX
-Runtime has a model of its fused operators (`GroupQueryAttention`, `MatMulNBits`), as its own tool for language
-models builds them, with inputs and outputs bound to the same cache; it has no kernels for bfloat16 on the CPU.
-The difference is that of the logits to eager's, relative to the largest; of `int8` and `int4` it is the error
-of rounding random weights.
+Llama models of random weights ({sizes})
+generate one text, after a prompt of {prompt} tokens. All contenders write to a cache of fixed size in place;
+each runs in a process of its own, and all take turns: the times are medians of one run. `int8` and `int4` are
+weights of a float32 model, which eager and torch.compile run as it is. A `Decoder` computes with floats; ONNX
+Runtime computes with int8 there, which is its quickest way. Its model is made of its fused operators
+(`GroupQueryAttention`, `MatMulNBits`), as its own tool for language models builds them, with inputs and
+outputs bound to one cache. It has no kernels for bfloat16 on the CPU. The difference is the largest one of
+the logits from eager's, relative to the largest of these; for `int8` and `int4` it is what rounding does to
+random weights.
 
 ## A token, and a prompt of {prompt}
 
-The bandwidth is that of what a token has to read (weights without the embedding, valid part of the cache), as a
-share of that of a copy of 256 MiB in the same turns.
+The bandwidth is that of what a token has to read (weights but for the embedding, the valid part of the cache)
+over its time, as a share of that of a copy of 256 MiB in the same turns.
 """
 MEMORY_TEXT = """\
 ## Memory
 
-Of a process that reads its checkpoint from disk, beyond what it had before: with a cache of 1,024 positions, after
-a prompt and 64 tokens, graphs for 1, 64 and 512 tokens at once. Pages that are mapped from the checkpoint count
-where calls read them; others were read once to pack matrices, and the system drops them when it needs memory.
+What a `Decoder` takes of a process that reads a checkpoint from disk: with a cache of 1,024 positions, graphs
+for one token and for 64, after a prompt of {prompt} tokens and 64 more. Pages that are mapped from the
+checkpoint count where calls read them; others were read once to pack matrices, and the system drops them when
+it needs memory. The last two columns are what PyTorch's allocator hands out while a token is made, and the
+logits alone, which are the caller's.
 """
 LENGTHS_TEXT = """\
 ## Length of the cache
 
-The same part of the cache is valid, about 64 positions; what follows is not read.
+The same part of the cache is valid, about {valid} positions; a `Decoder` does not read what follows.
 """
 OVERHEAD_TEXT = """\
 ## Beyond kernels
 
-The time of a token beyond what its kernels take by the clock of their launches: checks of the tokens, binding of
-arguments, the way to the program, and between its kernels.
+The time of a token beyond what its kernels take, as the trace of their launches has it: checks of the tokens,
+binding of arguments, the way to the program, and the steps from one kernel to the next.
 """
 
 
@@ -78,9 +81,9 @@ def page(results: dict[str, Any]) -> Iterator[str]:
     versions = {name: version(name) for name in ("transformers", "onnxruntime")}
     yield HEAD.format(sizes=sizes, **{**versions, **known})
     yield from table(OVERVIEW, overview(results))
-    yield MEMORY_TEXT
+    yield MEMORY_TEXT.format(**known)
     yield from table(MEMORY, memory_rows(results["memory"]))
-    yield LENGTHS_TEXT
+    yield LENGTHS_TEXT.format(**known)
     yield from table(LENGTHS, length_rows(results["lengths"]))
     yield OVERHEAD_TEXT
     yield from table(OVERHEAD, overhead_rows(results))

@@ -31,7 +31,7 @@ LAYERS_OF_OVERHEAD = "125M"
 
 def title(case: Case, name: str = "ours") -> str:
     """Return what a case is called; for one of our contenders, by its weights."""
-    form = OURS[name][0] if OURS[name][0] else f", {case['form']}"
+    form = OURS[name][0] or f", {case['form']}"
     return f"{case['size']}{form}, {case['threads']} thread{'s' if case['threads'] > 1 else ''}"
 
 
@@ -171,7 +171,9 @@ def bars(results: dict[str, Any]) -> list[Bar]:
             title(case, name): prompt_ratio(case, name) for case, name in found
         }),
         bar("time of a token with the longest cache to that with the shortest", 1.05, dict(lengths)),
-        bar("memory to that of weights and cache", 1.05, {name: held_ratio(row) for name, row in memory.items()}),
+        bar("memory to that of weights and cache", 1.05, {
+            name: held_ratio(row) for name, row in memory.items()
+        }),
         bar("bytes allocated for a token to those of its logits", 1.01, {
             name: row["token_bytes"] / row["logits_bytes"] for name, row in memory.items()
         }),
