@@ -139,6 +139,16 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
     return results
 
 
+def joined(paths: list[Path]) -> dict[str, Any]:
+    """Return the results of several runs on one machine as those of one: each ratio is within a case."""
+    first, *others = (json.loads(path.read_text()) for path in paths)
+    for other in others:
+        for name in ("cases", "lengths", "memory"):
+            first[name] += other[name]
+        first["load"] = max(first["load"], other["load"])
+    return dict(first)
+
+
 def in_process(options: argparse.Namespace, threads: int, *arguments: str) -> Any:
     """Return the results of this script, run in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
@@ -173,7 +183,9 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--json", type=Path, help="write the numbers to this file")
     parser.add_argument("--page", type=Path, metavar="FILE", help="write a page of them")
-    parser.add_argument("--from-json", type=Path, metavar="FILE", help="measure nothing, read an earlier run")
+    parser.add_argument(
+        "--from-json", type=Path, metavar="FILE", nargs="+", help="measure nothing, read earlier runs"
+    )
     for name in ("--case", "--lengths-of", "--memory-of", "--checkpoint"):
         parser.add_argument(name, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -213,7 +225,7 @@ def main() -> None:
             found = decode_memory.run(size, form, Path(options.checkpoint), LENGTH, options.prompt)
         options.json.write_text(json.dumps(found))
         return
-    results = json.loads(options.from_json.read_text()) if options.from_json else measured(options)
+    results = joined(options.from_json) if options.from_json else measured(options)
     print_summary(results)
     if options.json is not None:
         options.json.write_text(json.dumps(results, indent=2) + "\n")

@@ -120,6 +120,6 @@ CONTENDERS = {
 # What takes turns, by what the cases of a size are called.
 FORMS = {
     "float32": tuple(CONTENDERS),
-    "bfloat16": ("eager", "compile", "compile-npu", "onnxruntime", "ours"),
+    "bfloat16": ("eager", "compile", "onnxruntime", "ours"),
     "integers": ("eager", "onnxruntime-int8", "onnxruntime-int4", "ours-int8", "ours-int4"),
 }

@@ -45,7 +45,7 @@ def quantize_weight(weight: Tensor, bits: int, group: int) -> tuple[Tensor, Tens
     if (problem := quantization_problem(weight.shape[1], bits, group)) is not None:
         raise PassError(f"npu::quantize_weight: {problem}")
     rows = max(1, _ELEMENTS_AT_ONCE // max(1, weight.shape[1]))
-    blocks = [_quantize_rows(item, bits, group) for item in weight.split(rows)]
+    blocks = [_quantize_rows(item, bits, group) for item in torch.split(weight, rows)]
     integers, scales = (torch.cat(parts) for parts in zip(*blocks, strict=True))
     return integers, scales
 
