@@ -68,7 +68,7 @@ def bind(
         WeightError: Weights are missing, unexpected, or of another shape or dtype.
         ExecutionError: A node of the prologue fails.
     """
-    repeated = repeated_state(graph, weights, constants)
+    repeated = repeated_state(graph, device, weights, constants)
     given = bind_weights(graph, without_data(weights, repeated), without_data(constants, repeated))
     given |= repeated
     for value, tensor in given.items():

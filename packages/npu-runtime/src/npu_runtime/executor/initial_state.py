@@ -17,11 +17,11 @@ from npu_runtime.probing.storage import with_stated_strides
 Tensors = Mapping[str, torch.Tensor]
 
 
-def repeated_state(graph: Graph, *given: Tensors | None) -> dict[Value, torch.Tensor]:
+def repeated_state(graph: Graph, device: torch.device, *given: Tensors | None) -> dict[Value, torch.Tensor]:
     """Return the mutated state whose tensor repeats one element (``torch.zeros(()).expand(shape)``).
 
-    Such a tensor stays as it is, so that the only memory of its shape is that of the state itself. State that
-    the prologue reads is left out.
+    Such a tensor stays one element, on the device, so that the only memory of its shape is that of the state
+    itself. State that the prologue reads is left out.
     """
     found = {}
     for value in mutated_state(graph):
@@ -31,7 +31,8 @@ def repeated_state(graph: Graph, *given: Tensors | None) -> dict[Value, torch.Te
         tensor = next(tensors, None)
         is_read_once = any(node is not None and node.in_prologue for node in value.users)
         if tensor is not None and _repeats_one_element(tensor, value.type) and not is_read_once:
-            found[value] = tensor
+            element = tensor.detach()[(0,) * tensor.dim()].resolve_conj().resolve_neg()
+            found[value] = element.clone().to(device).expand(tensor.shape)
     return found
 
 
