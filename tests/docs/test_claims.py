@@ -116,7 +116,7 @@ def test_the_how_to_quotes_what_tokens_take() -> None:
     assert f"a token takes {to_eager} of eager PyTorch's time with a static cache" in page
     assert f"{to_onnx} of that of ONNX Runtime" in page
     assert f"{held} times the memory of weights and cache" in page
-    assert f"with a cache for 4,096 positions {longest} times as long as with one for 128" in page
+    assert f"With a cache for 4,096 positions, it takes {longest} times as long as with one for 128" in page
     assert all(token == logits for token, logits in allocated), (
         "nothing is allocated for a token but its logits"
     )
