@@ -171,7 +171,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure capture, passes, running and training; nox -s bench -- runtime --quick runs one script."""
+    """Measure capture, passes, running, training and decoding; -- runtime --quick runs one script."""
     scripts, arguments = session.posargs[:1] or BENCHMARKS, session.posargs[1:]
     if not set(scripts) <= set(BENCHMARKS):
         session.error(

@@ -43,7 +43,7 @@ def seconds(time: str) -> float:
 def span(values: Iterable[str], key: type[float] | None = None) -> str:
     """Return the smallest and the largest value, as the page has them."""
     ordered = sorted(values, key=key or seconds)
-    return f"{ordered[0]} to {ordered[-1]}"
+    return f"{ordered[0]} to {ordered[-1]}" if len(ordered) > 1 else ordered[0]
 
 
 def calls() -> dict[str, list[str]]:
@@ -92,6 +92,34 @@ def test_the_landing_page_quotes_what_was_measured() -> None:
     assert f"ONNX Runtime takes {mean[3]}, torch.compile {mean[4]}" in page
     assert f"{ours} of eager PyTorch's time for a whole training step" in page
     assert f"torch.compile at its best {others}" in page
+
+
+def tokens() -> dict[str, list[str]]:
+    return table("decode-benchmarks.md", "Decoder | a token | to eager")
+
+
+def numbers(cells: Iterable[str]) -> list[str]:
+    return [cell for cell in cells if cell != "-"]
+
+
+def test_the_how_to_quotes_what_tokens_take() -> None:
+    page = text_of(DOCS / "how-to" / "generate-text.md")
+    to_eager, to_onnx = (span(numbers(row[i] for row in tokens().values()), key=float) for i in (1, 3))
+    held = span((row[3] for row in table("decode-benchmarks.md", " | weights | cache").values()), key=float)
+    text = (REFERENCE / "decode-benchmarks.md").read_text(encoding="utf-8")
+    lengths = re.findall(
+        r"\| (?P<positions>\d+) \| [^|]+ \| [^|]+ \| (?P<ratio>[\d.]+) \|$", text, re.MULTILINE
+    )
+    longest = span((ratio for positions, ratio in lengths if positions == "4096"), key=float)
+    allocated = [(row[5], row[6]) for row in table("decode-benchmarks.md", " | weights | cache").values()]
+
+    assert f"a token takes {to_eager} of eager PyTorch's time with a static cache" in page
+    assert f"{to_onnx} of that of ONNX Runtime" in page
+    assert f"{held} times the memory of weights and cache" in page
+    assert f"With a cache for 4,096 positions, it takes {longest} times as long as with one for 128" in page
+    assert all(token == logits for token, logits in allocated), (
+        "nothing is allocated for a token but its logits"
+    )
 
 
 def test_the_readme_counts_what_was_compared() -> None:

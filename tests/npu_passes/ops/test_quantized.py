@@ -134,3 +134,30 @@ def test_an_empty_weight_is_quantized(shape: tuple[int, int]) -> None:
         torch.ops.npu.quantized_linear(torch.ones(2, shape[1]), *made, None).tolist()
         == [[0.0] * shape[0]] * 2
     )
+
+
+@each_row("bits", [8, 4])
+def test_blocks_of_rows_give_the_same(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = torch.randn(37, 48)
+    expected = torch.ops.npu.quantize_weight(weight, bits, 16)
+    monkeypatch.setattr("npu_passes.ops.quantized._ELEMENTS_AT_ONCE", 5 * 48)
+
+    found = torch.ops.npu.quantize_weight(weight, bits, 16)
+
+    assert all(map(torch.equal, found, expected))
+
+
+@each_row("bits", [8, 4])
+def test_a_large_weight_takes_little_memory_besides_its_integers(bits: int) -> None:
+    weight = torch.randn(4096, 4096)
+
+    with torch.profiler.profile(profile_memory=True) as profiler:
+        torch.ops.npu.quantize_weight(weight, bits, 32)
+
+    held = peak = 0
+    for event in profiler.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            peak = max(peak, held)
+    results = weight.numel() * bits // 8 + weight.numel() // 32 * 4
+    assert results < peak < 2 * results + 10 * 2**22, "parts, the whole, and some blocks of a million floats"

@@ -19,6 +19,7 @@ from npu_passes.ops.registration import register_composite
 QUANTIZE_WEIGHT = "npu.quantize_weight.default"
 QUANTIZED_LINEAR = "npu.quantized_linear.default"
 BITS = (8, 4)
+_ELEMENTS_AT_ONCE = 1 << 20  # what is computed on the way takes several times the memory of floats
 
 
 @register_composite("(Tensor weight, int bits, int group) -> (Tensor integers, Tensor scales)")
@@ -43,6 +44,13 @@ def quantize_weight(weight: Tensor, bits: int, group: int) -> tuple[Tensor, Tens
     """
     if (problem := quantization_problem(weight.shape[1], bits, group)) is not None:
         raise PassError(f"npu::quantize_weight: {problem}")
+    rows = max(1, _ELEMENTS_AT_ONCE // max(1, weight.shape[1]))
+    blocks = [_quantize_rows(item, bits, group) for item in torch.split(weight, rows)]
+    integers, scales = (torch.cat(parts) for parts in zip(*blocks, strict=True))
+    return integers, scales
+
+
+def _quantize_rows(weight: Tensor, bits: int, group: int) -> tuple[Tensor, Tensor]:
     out, length = weight.shape
     groups = weight.to(_wide(weight)).reshape(out, length // group, group)
     most = 2 ** (bits - 1) - 1

@@ -173,8 +173,9 @@ def _encoder_of(model: Any, batch: int, max_source_length: int | None) -> Encode
 def _empty_cache(model: nn.Module) -> dict[str, Tensor]:
     from npu_runtime.decoders.fixed_cache import is_cache
 
+    # One element each: an executor makes the memory of its state by itself.
     return {
-        name: torch.zeros(item.shape, dtype=item.dtype)
+        name: torch.zeros((), dtype=item.dtype).expand(item.shape)
         for name, item in model.named_buffers()
         if is_cache(name)
     }

@@ -14,6 +14,7 @@ from npu_ir.graph.binding import bind_weights
 from npu_ir.interpreter.prologue import Prologue
 from npu_runtime._torch.tensors import is_fake
 from npu_runtime.codegen.compiler import mutated_state
+from npu_runtime.executor.initial_state import repeated_state, without_data
 from npu_runtime.probing.storage import with_stated_strides
 
 
@@ -25,7 +26,8 @@ class BoundWeights:
         tensors: The tensor of every parameter, buffer and constant, as passed by the caller.
         prologue: The evaluated prologue.
         values: The tensors that calls read: weights and prologue outputs.
-        state: The initial mutated state, in the order of `mutated_state`.
+        state: The initial mutated state, in the order of `mutated_state`. A tensor of one repeated element
+            (`repeated_state`) stays one.
     """
 
     tensors: Mapping[Value, torch.Tensor]
@@ -66,7 +68,9 @@ def bind(
         WeightError: Weights are missing, unexpected, or of another shape or dtype.
         ExecutionError: A node of the prologue fails.
     """
-    given = bind_weights(graph, weights, constants)
+    repeated = repeated_state(graph, device, weights, constants)
+    given = bind_weights(graph, without_data(weights, repeated), without_data(constants, repeated))
+    given |= repeated
     for value, tensor in given.items():
         if not is_fake(tensor) and (device.type == "meta" or not tensor.is_meta):
             continue
@@ -76,10 +80,14 @@ def bind(
             where=f"graph {graph.name!r}",
             fix="give the weights of a model that has been loaded, or the path of its checkpoint",
         )
-    placed = {value: place_weight(value, tensor, device) for value, tensor in given.items()}
+    placed = {
+        value: place_weight(value, tensor, device) for value, tensor in given.items() if value not in repeated
+    }
     prologue = Prologue(graph, placed, device, share=None if share is None else share.prologue)
     values = prologue.values_on(device)
-    state = tuple(placed[target].clone() for target in mutated_state(graph))
+    state = tuple(
+        repeated[target] if target in repeated else placed[target].clone() for target in mutated_state(graph)
+    )
     return BoundWeights(given, prologue, values, state)
 
 

@@ -92,18 +92,13 @@ class Engine:
         self.bound = bound
         self.fixed_sizes: FixedSizes | None = None
         self.kept_inputs: Sequence[int] | None = None
-        self._state: HeldState = HeldState(
-            graph, self._initial_state(), None if share is None else share._state
-        )
+        self._state: HeldState = HeldState(graph, bound.state, None if share is None else share._state)
         self._active_binding = bound.prologue, compiled.program.bind(bound.values)
         self._read_weights = self._memory_of_weights()
 
     def _memory_of_weights(self) -> ReadMemory:
         # Of those that the caller has passed, too, some of which only the prologue has read.
         return ReadMemory({**self.bound.tensors, **self.bound.values} if self._overwritten.places else {})
-
-    def _initial_state(self) -> tuple[torch.Tensor, ...]:
-        return tuple(tensor.clone() for tensor in self.bound.state)
 
     def bind(self, bound: BoundWeights) -> None:
         """Bind other weights."""
@@ -118,7 +113,7 @@ class Engine:
                 )
             self.bound = bound
             self._read_weights = self._memory_of_weights()
-            self._state.set(self._initial_state())
+            self._state.reset(bound.state)
             # One attribute, swapped atomically: a concurrent call sees all of the old weights or all of the
             # new ones.
             self._active_binding = binding
@@ -129,7 +124,7 @@ class Engine:
         """Reset mutated state to its content when the weights were bound."""
         with self._state.lock:
             self._state.require_idle()
-            self._state.set(self._initial_state())
+            self._state.reset(self.bound.state)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return parameters and persistent buffers by ``state_dict`` key, with the current content."""

@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 
 import torch
 
-from npu_ir import ExecutionError, Graph
+from npu_ir import ExecutionError, Graph, Value
 from npu_ir.core.node import external_names
 from npu_ir.ops.execution import describe
 from npu_runtime.codegen.compiler import mutated_state
+from npu_runtime.executor.initial_state import fresh_copy
 from npu_runtime.lowering.partition_call import UndoLog
 
 _T = TypeVar("_T")
@@ -33,6 +34,10 @@ def _writable(tensor: torch.Tensor) -> torch.Tensor:
         return tensor
     with torch.inference_mode(False):
         return tensor.clone()
+
+
+def _fresh(content: torch.Tensor, value: Value) -> torch.Tensor:
+    return _writable(fresh_copy(content, value.type))
 
 
 def _require_same_state(graph: Graph, other: Graph) -> None:
@@ -62,7 +67,7 @@ class HeldState:
 
     Args:
         graph: The graph.
-        contents: A tensor for each of its `mutated_state`, which this object owns.
+        contents: A tensor for each of its `mutated_state`, which is copied.
         share: Other state: tensors of the same name are taken from it.
 
     Attributes:
@@ -80,19 +85,23 @@ class HeldState:
         self._turn: _Turn = _Turn() if share is None else share._turn
         self._stays = share is not None
         self.lock = self._turn.lock
-        self.tensors = tuple(map(_writable, contents))
+        known = {} if share is None else self._known_by(share)
+        self.tensors = tuple(
+            known[names] if (names := external_names(value)) in known else _fresh(content, value)
+            for value, content in zip(mutated_state(graph), contents, strict=True)
+        )
         if share is not None:
             share._stays = True
-            self.tensors = tuple(self._taken_from(share))
+            self._require_same_types(contents)
 
-    def _taken_from(self, share: HeldState) -> Sequence[torch.Tensor]:
-        names = map(external_names, mutated_state(share._graph))
-        known = dict(zip(names, share.tensors, strict=True))
+    def _known_by(self, share: HeldState) -> dict[tuple[str, ...], torch.Tensor]:
         _require_same_state(self._graph, share._graph)
-        taken = []
-        for value, own in zip(mutated_state(self._graph), self.tensors, strict=True):
-            name = external_names(value)
-            shared = known.get(name, own)
+        names = map(external_names, mutated_state(share._graph))
+        return dict(zip(names, share.tensors, strict=True))
+
+    def _require_same_types(self, contents: Sequence[torch.Tensor]) -> None:
+        for value, shared, content in zip(mutated_state(self._graph), self.tensors, contents, strict=True):
+            name, own = external_names(value), _fresh(content.to("meta"), value)
             if (shared.dtype, shared.shape, shared.stride()) != (own.dtype, own.shape, own.stride()):
                 raise ExecutionError(
                     f"the state {name[0]!r} is {describe(own)} here,"
@@ -100,8 +109,6 @@ class HeldState:
                     where=f"graph {self._graph.name!r}",
                     fix="capture both graphs with the same buffers, or leave share= out",
                 )
-            taken.append(shared)
-        return taken
 
     @property
     def is_shared(self) -> bool:
@@ -123,6 +130,13 @@ class HeldState:
                 if log is not None:
                     log.entries.append(functools.partial(tensor.copy_, tensor.clone()))
                 tensor.copy_(content)
+
+    def reset(self, contents: Sequence[torch.Tensor]) -> None:
+        """Make copies of these the content; see `set`."""
+        if self._stays:
+            self.set(contents)
+        else:
+            self.tensors = tuple(map(_fresh, contents, mutated_state(self._graph)))
 
     def copy(self) -> HeldState:
         """Return state with the same content in memory of its own, which takes turns with this one."""

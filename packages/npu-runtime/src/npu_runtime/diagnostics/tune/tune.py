@@ -26,6 +26,7 @@ from npu_runtime.diagnostics.profile.interleave import take_turns
 from npu_runtime.executor.bound_weights import bind
 from npu_runtime.executor.engine import thread_count
 from npu_runtime.executor.executor import IRExecutor
+from npu_runtime.executor.initial_state import fresh_copy
 from npu_runtime.executor.options import Weights, optimize_graph, read_weights, resolve_backends
 from npu_runtime.lowering.lowered_graph import lower
 from npu_runtime.probing.storage import with_stated_strides
@@ -103,7 +104,8 @@ def _measure_nodes(
     bound = bind(graph, weights, constants, device)
     symbols = SymbolValues(graph.symbols)
     values = {**bound.values, **bind_inputs(graph, args, kwargs, symbols)}
-    values.update(zip(mutated_state(graph), bound.state, strict=True))
+    for value, content in zip(mutated_state(graph), bound.state, strict=True):
+        values[value] = fresh_copy(content, value.type)
 
     def measure(node: OpNode, _: Any) -> None:
         signature = signature_of(node)
