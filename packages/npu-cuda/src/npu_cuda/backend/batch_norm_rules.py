@@ -37,7 +37,8 @@ def _lower_forward(node: OpNode, pack: Pack) -> list[BackendOp] | str:
         return "a norm without statistics of its own takes running ones"
     x, results = tensors["input"], _results(node, is_training=is_training)
     # Of the batch, without a correction: what its running statistics are made of.
-    variance = (Temporary(f"{node.name}.variance", results[1].type),) * (is_training and len(node.outputs) >= 5)
+    has_variance = is_training and len(node.outputs) >= 5
+    variance = (Temporary(f"{node.name}.variance", results[1].type),) * has_variance
     affine = tuple(tensors[name] for name in ("weight", "bias") if name in tensors)
     running = tuple(tensors[name] for name in ("running_mean", "running_var") if name in tensors)
     schema_id, attrs = pack("BNEP", **_attrs(node, is_training=is_training))
@@ -61,8 +62,8 @@ def _updates(
         pack: Makes attributes.
         x: Its input, of n elements in each channel.
         running: Their mean and variance.
-        statistics: The mean of the batch, and its variance where the norm trains: a mean of n squares. That of
-            n - 1 is v + v / (n - 1), of whose numbers float32 loses no digits.
+        statistics: The mean of the batch, and its variance v where the norm trains: a mean of n squares. That
+            of n - 1 is v + v / (n - 1), of whose numbers float32 loses no digits.
     """
     if len(statistics) == 1:
         return [

@@ -28,7 +28,7 @@ def _wide(vector: Array, x: Array) -> Array:
     return vector.reshape((-1, *(1,) * (x.ndim - 2)))
 
 
-def _forward(inputs: Sequence[Array], attrs: Attrs) -> list[Array]:
+def _forward(inputs: Sequence[Array], attrs: Attrs, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
     x, *rest = (np.asarray(each, np.float64) for each in inputs)
     if int(attrs["flags"]) == RUNNING:
         mean, variance = rest[-2:]
@@ -38,7 +38,8 @@ def _forward(inputs: Sequence[Array], attrs: Attrs) -> list[Array]:
     with np.errstate(invalid="ignore"):
         rstd = 1 / np.sqrt(variance + attrs["eps"] + attrs["eps_rest"])
     gamma, beta = rest or (np.ones_like(mean), np.zeros_like(mean))
-    return [(x - _wide(mean, x)) * _wide(rstd * gamma, x) + _wide(beta, x), mean, rstd, variance]
+    y = (x - _wide(mean, x)) * _wide(rstd * gamma, x) + _wide(beta, x)
+    return [y, mean, rstd, variance][: len(shapes)]
 
 
 def _backward(inputs: Sequence[Array], attrs: Attrs) -> list[Array]:
@@ -149,6 +150,6 @@ def _backward_refusals() -> Iterator[Refusal]:
 
 
 BATCH_NORMS = (
-    OpRow("batch_norm_fwd", "BatchNormFwd", "BNEP", _forward, _forward_cases, _forward_refusals),
+    OpRow("batch_norm_fwd", "BatchNormFwd", "BNEP", _forward, _forward_cases, _forward_refusals, sized=True),
     OpRow("batch_norm_bwd", "BatchNormBwd", "BNEB", _backward, _backward_cases, _backward_refusals),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -138,10 +139,9 @@ def _layouts() -> Iterator[Case]:
         for kind, other in (("with gaps", gaps), ("transposed in memory", turned)):
             a, b, d = (other[i] if i == which else plain[i] for i in range(3))
             yield Case(f"{name} {kind}", (a, b), (d,), terms=k)
-    rows = TensorLayout((40, 32), strides=(37, 1))
-    yield Case("rows of B with gaps between", (TensorLayout((70, 40)), rows), (TensorLayout((70, 32)),), terms=40)
-    columns = TensorLayout((70, 40), strides=(1, 1030))
-    yield Case("columns of A far apart", (columns, TensorLayout((40, 32))), (TensorLayout((70, 32)),), terms=40)
+    many, wide, result = TensorLayout((70, 40)), TensorLayout((40, 32)), TensorLayout((70, 32))
+    yield Case("rows of B with gaps between", (many, replace(wide, strides=(37, 1))), (result,), terms=40)
+    yield Case("columns of A far apart", (replace(many, strides=(1, 1030)), wide), (result,), terms=40)
     far = transposed_in_memory(70, 512), TensorLayout((512, 5))
     yield Case("rows far apart, transposed in memory", far, (TensorLayout((70, 5)),), terms=512)
     yield Case("all with gaps", gaps[:2], gaps[2:], terms=k)
