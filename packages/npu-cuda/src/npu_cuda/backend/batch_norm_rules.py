@@ -10,6 +10,7 @@ import torch
 
 from npu_cuda.backend.op_builder import eps_in_two_parts
 from npu_cuda.backend.pointwise_rules import Pack
+from npu_cuda.backend.tensor_views import tensor_type
 from npu_ir import OpNode, TensorType, Value
 from npu_ir.plugins.backend import BackendOp, Operand, Temporary
 
@@ -38,7 +39,7 @@ def _lower_forward(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     x, results = tensors["input"], _results(node, is_training=is_training)
     # Of the batch, without a correction: what its running statistics are made of.
     has_variance = is_training and len(node.outputs) >= 5
-    variance = (Temporary(f"{node.name}.variance", results[1].type),) * has_variance
+    variance = (Temporary(f"{node.name}.variance", tensor_type(results[1])),) * has_variance
     affine = tuple(tensors[name] for name in ("weight", "bias") if name in tensors)
     running = tuple(tensors[name] for name in ("running_mean", "running_var") if name in tensors)
     schema_id, attrs = pack("BNEP", **_attrs(node, is_training=is_training))
@@ -70,9 +71,10 @@ def _updates(
             BackendOp("Copy", (a,), (b,), (node,)) for a, b in zip(running, node.outputs[-2:], strict=True)
         ]
     mean, biased = statistics
-    share, variance = (Temporary(f"{biased.name}.{name}", mean.type) for name in ("share", "corrected"))
+    type = tensor_type(mean)
+    share, variance = (Temporary(f"{biased.name}.{name}", type) for name in ("share", "corrected"))
     count = math.prod(x.tensor_type.static_shape) // x.tensor_type.static_shape[1]
-    calls = [
+    calls: list[tuple[str, tuple[Operand, ...], Operand, tuple[int, bytes]]] = [
         ("DivScalar", (biased,), share, pack("DIVN", other=count - 1)),
         ("EltwiseAdd", (biased, share), variance, pack("EADD", alpha=1.0)),
     ]
