@@ -12,6 +12,12 @@
 namespace npu::attention {
 namespace {
 
+// Rows of floats, in memory of their own or where they are in a tensor.
+struct Rows {
+  const float* data;
+  int64_t stride;
+};
+
 // Some queries of a head. `wide` and `value_wide` are size and value_size, filled up to whole vectors.
 struct Block {
   Scores scores;
@@ -20,10 +26,11 @@ struct Block {
   const float* v;
   int64_t v_stride;
   const float* lse;             // of each column
-  const float* delta;           // of each column
-  const float* query_rows;      // [column, wide]
+  float* delta;                 // of each column
+  Rows query_rows;              // [column, wide]
   const float* gradients;       // [value_size, column] of do
-  const float* gradient_rows;   // [column, value_wide]
+  const float* results;         // [value_size, column] of o
+  Rows gradient_rows;           // [column, value_wide]
   float* score_gradients;       // [kKeys, column]
   float* query_gradients;       // [size, column]
   float* key_gradients;         // [keys, wide], added to
@@ -35,6 +42,16 @@ struct DifferentiateBlock : ScoreLoop<kBytes, kVectors> {
   using Base = ScoreLoop<kBytes, kVectors>;
   using typename Base::V;
   using Base::exponential, Base::kColumns, Base::kLanes, Base::load, Base::store;
+
+  static NPU_INLINE void add_deltas(const Block& b) {
+    for (int64_t column = 0; column < kColumns; column += kLanes) {
+      V sum(0.0);
+      for (int64_t at = column; at < b.value_size * kColumns; at += kColumns) {
+        sum = fma(load(b.gradients + at), load(b.results + at), sum);
+      }
+      store(sum, b.delta + column);
+    }
+  }
 
   // Makes scores p, and the gradients of p those of the scores.
   static NPU_INLINE void differentiate(const Block& b, int64_t count) {
@@ -50,20 +67,20 @@ struct DifferentiateBlock : ScoreLoop<kBytes, kVectors> {
     }
   }
 
-  // to[key, element] += the products of the rows of scores and the rows of queries.
-  static NPU_INLINE void add(float* to, int64_t width, const float* scores, const float* rows, int64_t count) {
-    int64_t left = add_columns<kVectors>(to, width, scores, rows, count, 0);
-    if constexpr (kVectors > 2) left = add_columns<2>(to, width, scores, rows, count, left);
-    add_columns<1>(to, width, scores, rows, count, left);
+  // to[key, element] += the products of `depth` numbers of the rows of scores and as many rows of queries.
+  static NPU_INLINE void add(float* to, int64_t width, const float* scores, const Rows& rows, int64_t count, int64_t depth) {
+    int64_t left = add_columns<kVectors>(to, width, scores, rows, count, depth, 0);
+    if constexpr (kVectors > 2) left = add_columns<2>(to, width, scores, rows, count, depth, left);
+    add_columns<1>(to, width, scores, rows, count, depth, left);
   }
 
   // From one column on, as many as vectors of a tile fit; returns the first that is left.
   template <int kTileVectors>
-  static NPU_INLINE int64_t add_columns(float* to, int64_t width, const float* scores, const float* rows, int64_t count,
-                                        int64_t left) {
+  static NPU_INLINE int64_t add_columns(float* to, int64_t width, const float* scores, const Rows& rows, int64_t count,
+                                        int64_t depth, int64_t left) {
     using Loop = ScoreLoop<kBytes, kTileVectors>;
     for (; left + Loop::kColumns <= width; left += Loop::kColumns) {
-      Loop::compute({to + left, width, to + left, width, scores, kColumns, 1, rows + left, width, kColumns}, count);
+      Loop::compute({to + left, width, to + left, width, scores, kColumns, 1, rows.data + left, rows.stride, depth}, count);
     }
     return left;
   }
@@ -72,6 +89,7 @@ struct DifferentiateBlock : ScoreLoop<kBytes, kVectors> {
     const Block& b = *block;
     constexpr float none[kColumns] = {};
     std::fill(b.query_gradients, b.query_gradients + b.scores.size * kColumns, 0.0f);
+    add_deltas(b);
     for (int64_t first = 0; first < b.keys; first += kKeys) {
       const int64_t count = std::min(kKeys, b.keys - first);
       if (is_hidden(b.scores, first, count)) continue;
@@ -79,8 +97,9 @@ struct DifferentiateBlock : ScoreLoop<kBytes, kVectors> {
       Base::compute({b.score_gradients, kColumns, none, 0, b.v + first * b.v_stride, b.v_stride, 1, b.gradients, kColumns,
                      b.value_size}, count);
       differentiate(b, count);
-      add(b.value_gradients + first * b.value_wide, b.value_wide, b.scores.scores, b.gradient_rows, count);
-      add(b.key_gradients + first * b.wide, b.wide, b.score_gradients, b.query_rows, count);
+      const int64_t used = b.scores.used;
+      add(b.value_gradients + first * b.value_wide, b.value_wide, b.scores.scores, b.gradient_rows, count, used);
+      add(b.key_gradients + first * b.wide, b.wide, b.score_gradients, b.query_rows, count, used);
       Base::compute({b.query_gradients, kColumns, b.query_gradients, kColumns, b.scores.k + first * b.scores.k_stride, 1,
                      b.scores.k_stride, b.score_gradients, kColumns, count}, b.scores.size);
     }
@@ -89,12 +108,16 @@ struct DifferentiateBlock : ScoreLoop<kBytes, kVectors> {
 
 int64_t filled(int64_t size) { return (size + 15) / 16 * 16; }
 
+// Rows that are a multiple of so many numbers apart would be in few sets of the first cache.
+bool is_far(const View& rows) { return rows.strides[2] % 512 == 0; }
+
 class Call {
  public:
   explicit Call(const OpCall& call)
       : g_(geometry_of_gradient(call)), columns_(columns_for(g_.queries)), blocks_((g_.queries + columns_ - 1) / columns_),
-        wide_(filled(g_.size)), value_wide_(filled(g_.value_size)), operands_(g_, blocks_ * columns_, true) {
-    const int64_t of_column = 2 * g_.size + 2 * wide_ + g_.value_size + 2 * value_wide_ + 2 * kKeys + 3;
+        wide_(filled(g_.size)), value_wide_(filled(g_.value_size)),
+        operands_(g_, blocks_ * columns_, is_far(g_.k) || is_far(g_.v)) {
+    const int64_t of_column = 2 * g_.size + 2 * wide_ + 2 * g_.value_size + 2 * value_wide_ + 2 * kKeys + 3;
     slice_ = (columns_ * of_column + g_.keys * (wide_ + value_wide_) + 15) / 16 * 16;
   }
 
@@ -115,6 +138,8 @@ class Call {
  private:
   void run_head(int64_t batch, int64_t head, const float* memory, float* slice) const;
   void run_block(int64_t batch, int64_t head, int64_t first, const float* memory, float* slice) const;
+  bool has_floats(const View& view) const { return g_.dtype == kFloat32 && view.strides[3] == 1; }
+  Rows read(const View& view, int64_t batch, int64_t head, int64_t first, int64_t rows, int64_t size, float* copy) const;
   void write(const float* from, int64_t stride, const View& to, int64_t batch, int64_t head, int64_t first, int64_t rows,
              int64_t size) const;
 
@@ -133,7 +158,7 @@ void Call::run_head(int64_t batch, int64_t head, const float* memory, float* sli
 }
 
 void Call::run_block(int64_t batch, int64_t head, int64_t first, const float* memory, float* slice) const {
-  const int64_t count = std::min(columns_, g_.queries - first), columns = columns_for(count), item = item_bytes(g_.dtype);
+  const int64_t count = std::min(columns_, g_.queries - first), columns = columns_for(count);
   float* const key_gradients = slice;
   float* const value_gradients = key_gradients + g_.keys * wide_;
   float* const queries = value_gradients + g_.keys * value_wide_;
@@ -141,40 +166,56 @@ void Call::run_block(int64_t batch, int64_t head, int64_t first, const float* me
   float* const gradients = query_rows + wide_ * columns;
   float* const gradient_rows = gradients + g_.value_size * columns;
   float* const results = gradient_rows + value_wide_ * columns;
-  float* const scores = results + std::max(value_wide_, wide_) * columns;
+  float* const result_columns = results + std::max(value_wide_, wide_) * columns;
+  float* const scores = result_columns + g_.value_size * columns;
   float* const score_gradients = scores + kKeys * columns;
   float* const query_gradients = score_gradients + kKeys * columns;
   float* const lse = query_gradients + g_.size * columns;
   float* const delta = lse + columns;
   float* const positions = delta + columns;
-  const pointwise::ReadRow read = pointwise::reader(pointwise::element_of(g_.dtype), pointwise::kFloat32);
-  std::fill(queries, results, 0.0f);
+  if (count < columns) std::fill(queries, scores, 0.0f);
   std::fill(positions, positions + columns, std::numeric_limits<float>::infinity());
-  std::fill(lse, delta + columns, 0.0f);
+  std::fill(lse, lse + columns, 0.0f);
+  const Rows q = read(g_.q, batch, head, first, count, g_.size, query_rows);
+  const Rows d_o = read(g_.d_o, batch, head, first, count, g_.value_size, gradient_rows);
+  const Rows o = read(g_.o, batch, head, first, count, g_.value_size, results);
   for (int64_t column = 0; column < count; ++column) {
     const int64_t query = first + column;
-    float* const gradient = gradient_rows + column * value_wide_;
-    read(g_.q.at(item, batch, head, query), g_.q.strides[3], query_rows + column * wide_, g_.size);
-    read(g_.d_o.at(item, batch, head, query), g_.d_o.strides[3], gradient, g_.value_size);
-    read(g_.o.at(item, batch, head, query), g_.o.strides[3], results, g_.value_size);
-    delta[column] = 0;
-    for (int64_t i = 0; i < g_.value_size; ++i) delta[column] += gradient[i] * results[i];
     lse[column] = *reinterpret_cast<const float*>(g_.lse.at(sizeof(float), batch, head, query));
     // A query without keys has no gradients; its scores are -infinity, too.
     if (lse[column] == -std::numeric_limits<float>::infinity()) lse[column] = 0;
     positions[column] = float(query);
   }
-  transpose(query_rows, wide_, count, g_.size, g_.scale, queries, columns);
-  transpose(gradient_rows, value_wide_, count, g_.value_size, 1.0f, gradients, columns);
+  transpose(q.data, q.stride, count, g_.size, g_.scale, queries, columns);
+  transpose(d_o.data, d_o.stride, count, g_.value_size, 1.0f, gradients, columns);
+  transpose(o.data, o.stride, count, g_.value_size, 1.0f, result_columns, columns);
   const float* const mask = operands_.mask(memory, batch, head);
   const Block block{{g_.size, operands_.keys(memory, batch, head), operands_.key_stride(), mask ? mask + first : nullptr,
                      operands_.mask_width(), g_.is_causal ? first + 1 : g_.keys, queries, count, positions, scores},
                     g_.is_causal ? std::min(g_.keys, first + count) : g_.keys, g_.value_size, wide_, value_wide_, g_.scale,
-                    operands_.values(memory, batch, head), operands_.value_stride(), lse, delta, query_rows, gradients,
-                    gradient_rows, score_gradients, query_gradients, key_gradients, value_gradients};
+                    operands_.values(memory, batch, head), operands_.value_stride(), lse, delta, q, gradients,
+                    result_columns, d_o, score_gradients, query_gradients, key_gradients, value_gradients};
   run_columns<DifferentiateBlock>(columns, &block);
+  if (has_floats(g_.d_q)) {
+    auto* const to = reinterpret_cast<float*>(g_.d_q.at(sizeof(float), batch, head, first));
+    return transpose(query_gradients, columns, g_.size, count, 1.0f, to, g_.d_q.strides[2]);
+  }
   transpose(query_gradients, columns, g_.size, count, 1.0f, results, wide_);
   write(results, wide_, g_.d_q, batch, head, first, count, g_.size);
+}
+
+// Rows filled up with 0 to whole vectors: copied where they are not so.
+Rows Call::read(const View& view, int64_t batch, int64_t head, int64_t first, int64_t rows, int64_t size, float* copy) const {
+  const int64_t item = item_bytes(g_.dtype), wide = filled(size);
+  if (has_floats(view) && size == wide) {
+    return {reinterpret_cast<const float*>(view.at(item, batch, head, first)), view.strides[2]};
+  }
+  const pointwise::ReadRow read_row = pointwise::reader(pointwise::element_of(g_.dtype), pointwise::kFloat32);
+  std::fill(copy, copy + rows * wide, 0.0f);
+  for (int64_t row = 0; row < rows; ++row) {
+    read_row(view.at(item, batch, head, first + row), view.strides[3], copy + row * wide, size);
+  }
+  return {copy, wide};
 }
 
 void Call::write(const float* from, int64_t stride, const View& to, int64_t batch, int64_t head, int64_t first, int64_t rows,

@@ -144,6 +144,12 @@ class Gradient {
   int64_t given_elements() const {
     return geometry_.y.sizes[0] * geometry_.y.sizes[1] * geometry_.y.sizes[2] * geometry_.y.channels + kMargin;
   }
+  // Whether the products may read y where it is: whole vectors of the outputs of a group, and nothing beyond them.
+  bool is_direct(const Image& y) const {
+    const int64_t rest = geometry_.group_outputs() % widest();
+    const bool is_tile = vector_bytes() > 16 && rest * 4 >= vector_bytes() && (rest & (rest - 1)) == 0;
+    return y.dtype == kFloat32 && y.channel_stride == 1 && !geometry_.is_depthwise() && (rest == 0 || is_tile);
+  }
   void add_image(int64_t image, const Image& x, const Image& y, float* workspace) const;
   void add_blocks(const Operands& operands, float* sums) const;
   void write(const TensorDesc& result, const float* sums) const;
@@ -171,9 +177,14 @@ void Gradient::add_image(int64_t image, const Image& x, const Image& y, float* s
   float* const given = taken + taken_elements();
   constexpr int64_t origin[kAxes] = {};
   copy_pixels(x, image, least_, extent_, taken);
-  copy_pixels(y, image, origin, y.sizes, given);
+  if (!is_direct(y)) copy_pixels(y, image, origin, y.sizes, given);
   const PixelStrides in{{extent_[1] * extent_[2] * x.channels, extent_[2] * x.channels, x.channels}};
-  const PixelStrides out{{y.sizes[1] * y.sizes[2] * y.channels, y.sizes[2] * y.channels, y.channels}};
+  PixelStrides out{{y.sizes[1] * y.sizes[2] * y.channels, y.sizes[2] * y.channels, y.channels}};
+  const float* first_output = given;
+  if (is_direct(y)) {
+    std::copy_n(y.strides, kAxes, out.axes);
+    first_output = reinterpret_cast<const float*>(y.data) + image * y.batch_stride;
+  }
   PixelStrides steps = in;
   for (int axis = 0; axis < kAxes; ++axis) steps.axes[axis] *= plane_.axes[axis].input_step;
   const bool is_depthwise = geometry_.is_depthwise();
@@ -190,7 +201,7 @@ void Gradient::add_image(int64_t image, const Image& x, const Image& y, float* s
       const int64_t offset = in.at(plane_.axes[0].taps[d].offset - least_[0], plane_.axes[1].taps[h].offset - least_[1],
                                    plane_.axes[2].taps[w].offset - least_[2]);
       float* const row = sums + ((group * taps + tap) * inputs + first) * columns();
-      Operands operands{taken + offset + group * inputs + first, steps, given + group * geometry_.group_outputs(), out,
+      Operands operands{taken + offset + group * inputs + first, steps, first_output + group * geometry_.group_outputs(), out,
                         {y.sizes[0], y.sizes[1], y.sizes[2]}};
       if (is_depthwise) {
         sum_channels({&operands, 1, y.channels, row, columns()});

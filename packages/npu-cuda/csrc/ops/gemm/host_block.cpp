@@ -19,7 +19,8 @@ struct Multiply {
     const auto* start = static_cast<const Lane*>(block.start);
     Sums sums;
     if (start) sums = Sums(start + row * block.start_stride + column, block.start_stride);
-    sums.add(rows, static_cast<const E*>(block.panel) + column, block.panel_stride, block.depth);
+    sums.add(rows, static_cast<const E*>(block.panel) + column, block.panel_stride, block.depth,
+             block.row_step);
     sums.finish();
     Lane* const out = static_cast<Lane*>(block.out) + row * block.out_stride + column;
     const int64_t columns = block.columns - column;

@@ -9,7 +9,7 @@ namespace npu::gemm {
 // The numbers of some rows of A times a panel of B.
 struct Block {
   const void* rows;
-  int64_t row_stride;  // the numbers of a row are neighbours
+  int64_t row_stride;
   const void* panel;   // elements of B: the columns of the block, as many as whole vectors have
   int64_t panel_stride;
   const void* start;  // what the sums start at, also whole vectors; null: 0
@@ -17,6 +17,7 @@ struct Block {
   void* out;
   int64_t out_stride;
   int64_t num_rows, columns, depth;
+  int64_t row_step = 1;  // from a number of a row to the next one
 };
 
 // The numbers of some rows of A times rows of B, whose elements are neighbours.

@@ -19,6 +19,8 @@ constexpr int64_t kStageBytes = 4 << 20, kThreadBytes = 512 << 10;
 constexpr int64_t kCopiedRows = 64;  // of A, at a time
 // Rows that are a multiple of so many numbers apart would be in few sets of the first cache.
 constexpr int64_t kFarRows = 512, kBetweenRows = 16;
+// A and B that are read where they are: rows of A from its columns, for few panels; B for few rows of A.
+constexpr int64_t kNearBytes = 4096, kFewPanels = 16, kFewTiles = 16;
 // Below it threads take longer to wake than to work.
 constexpr double kManyOperations = 1e6;
 constexpr int64_t kManyBytes = 64 << 10;
@@ -119,6 +121,11 @@ Product::Product(const Problem& problem, int64_t width)
   if (is_few_) width_ = are_dots_ ? kMostWidth : kFewSums / std::max<int64_t>(1, problem.m) / kMostWidth * kMostWidth;
   while (!is_packed_ && !is_few_ && width_ > loops_.vector && width_ >= 2 * problem.n) width_ /= 2;
   panels_ = parts_of(problem.n, width_);
+  const Operand& a = problem.a;
+  const bool is_near = a.row == 1 && a.column * number_bytes_ <= kNearBytes && bytes_of(a.element) == number_bytes_;
+  if (!is_few_ && is_near && panels_ <= kFewPanels) is_a_direct_ = true;
+  is_b_direct_ = !is_packed_ && !is_few_ && is_direct(b) && b.row * number_bytes_ <= kNearBytes &&
+                 problem.n % loops_.vector == 0 && problem.m <= kFewTiles * loops_.rows;
   const int64_t panel_bytes = std::max<int64_t>(1, problem.k * width_ * element_bytes_);
   const int64_t most = is_packed_ ? panels_ * problem.items : std::max<int64_t>(1, kStageBytes / panel_bytes);
   stage_panels_ = std::min(panels_, most);
@@ -140,7 +147,7 @@ Product Product::over(void* a, void* b, void* d) const {
 uint64_t Product::workspace_bytes() const {
   if (is_few_) return uint64_t(problem_.items) * bytes_of_rows();
   const uint64_t rows = aligned(uint64_t(stage_items_) * bytes_of_rows());
-  if (is_packed_) return rows;
+  if (is_packed_ || is_b_direct_) return rows;
   return rows + uint64_t(stage_items_ * stage_panels_ * problem_.k * width_ * element_bytes_);
 }
 
@@ -180,7 +187,7 @@ void Product::run(void* workspace, const Operand& bias, const Finish& finish) co
     }
     for (stage.panel = 0; stage.panel < panels_; stage.panel += stage_panels) {
       stage.panels = std::min(stage_panels, panels_ - stage.panel);
-      if (!is_packed_) {
+      if (!is_packed_ && !is_b_direct_) {
         each(stage.items * stage.panels, [&](int64_t task) {
           const int64_t item = stage.item + task / stage.panels, column = (stage.panel + task % stage.panels) * width_;
           pack(problem_.b, problem_.offset(problem_.b, item) + column * problem_.b.column, problem_.k,
@@ -213,14 +220,17 @@ void Product::compute(const Stage& stage, int64_t task) const {
                          (part.columns % loops_.vector == 0 || problem_.k <= depth);
   Block block{};
   block.row_stride = is_a_direct_ ? a.row : copied_stride_;
+  block.row_step = is_a_direct_ ? a.column : 1;
   const void* rows = is_a_direct_ ? at(a.data, problem_.offset(a, part.item) * number_bytes_)
                                   : stage.numbers + uint64_t(item) * bytes_of_rows();
   rows = at(rows, part.row * block.row_stride * number_bytes_);
   const void* elements = stage.packed + (item * stage.panels + panel) * problem_.k * width_ * element_bytes_;
   if (is_packed_) {
     elements = at(problem_.b.data, (problem_.offset(problem_.b, part.item) + column * problem_.k) * element_bytes_);
+  } else if (is_b_direct_) {
+    elements = at(problem_.b.data, (problem_.offset(problem_.b, part.item) + column) * element_bytes_);
   }
-  block.panel_stride = width_;
+  block.panel_stride = is_b_direct_ ? problem_.b.row : width_;
   block.num_rows = part.rows;
   block.columns = part.columns;
   block.out_stride = is_direct ? d.row : width_;
@@ -228,8 +238,8 @@ void Product::compute(const Stage& stage, int64_t task) const {
   block.out = is_direct ? at(d.data, first * number_bytes_) : sums;
   block.start = start_of(*stage.bias, part.item, column, part.columns, width_, bias);
   for (int64_t k = 0; k == 0 || k < problem_.k; k += depth) {
-    block.rows = at(rows, k * number_bytes_);
-    block.panel = at(elements, k * width_ * element_bytes_);
+    block.rows = at(rows, k * block.row_step * number_bytes_);
+    block.panel = at(elements, k * block.panel_stride * element_bytes_);
     block.depth = std::min(depth, problem_.k - k);
     loops_.multiply(block);
     block.start = block.out;

@@ -1,7 +1,8 @@
 // Products of matrices on the host, by the loops of host_block.h. B is packed in panels of a tile's width, so that a
-// panel is read from start to end: [n / width, k, width], 0 beyond the last column. A is read where it is, if its rows
-// are numbers in order; else they are copied. A part of D, some rows of a panel, stays in the first caches until it is
-// finished. Which tile computes an element does not depend on the number of threads.
+// panel is read from start to end: [n / width, k, width], 0 beyond the last column; where there are few rows of A, its
+// rows are read where they are. So is A, if the numbers of its rows, or of its columns, are in order and it is near
+// enough; else it is copied. A part of D, some rows of a panel, stays in the first caches until it is finished. Which
+// tile computes an element does not depend on the number of threads.
 #pragma once
 
 #include "ops/gemm/gemm.h"
@@ -67,7 +68,7 @@ class Product {
   const BlockLoops& loops_;
   int64_t number_bytes_, element_bytes_;
   int64_t copied_stride_;  // of rows of A that are copied, in numbers
-  bool is_a_direct_, is_d_direct_, is_few_, is_large_;
+  bool is_a_direct_, is_b_direct_, is_d_direct_, is_few_, is_large_;
   bool are_dots_;  // the few rows are multiplied by columns of B, whose elements are neighbours
   int64_t width_, panels_;  // of parts, in columns, and how many there are
   int64_t stage_items_, stage_panels_;

@@ -137,8 +137,10 @@ NPU_INLINE V sgd(V param, V grad, V lr, const Sgd& p) {
 template <class V>
 NPU_INLINE Results<V, 2> sgd_momentum(V param, V grad, V momentum, V lr, const Sgd& p) {
   const V slope = sgd_slope(param, grad, p);
-  const V next = (p.flags & 2) != 0 ? slope : V(momentum * p.momentum + slope * (1.0 - p.dampening));
-  const V step = (p.flags & 1) != 0 ? V(fma(next, p.momentum, slope)) : next;
+  // GCC 12 fills a vector within a condition lane by lane, each time.
+  const V factor(p.momentum), share(1.0 - p.dampening);
+  const V next = (p.flags & 2) != 0 ? slope : V(momentum * factor + slope * share);
+  const V step = (p.flags & 1) != 0 ? V(fma(next, factor, slope)) : next;
   return {{param - lr * step, next}};
 }
 
@@ -147,8 +149,9 @@ template <class V>
 NPU_INLINE Results<V, 3> adam_moments(V param, V grad, V m, V v, V lr, const Adam& p) {
   const bool is_adamw = (p.flags & 1) != 0;
   const V gradient = (p.flags & 2) != 0 ? V(-grad) : grad;
-  const V slope = is_adamw ? gradient : V(fma(param, p.weight_decay, gradient));
-  const V start = is_adamw ? V(param - lr * p.weight_decay * param) : param;
+  const V decay(p.weight_decay);  // filled here, as above
+  const V slope = is_adamw ? gradient : V(fma(param, decay, gradient));
+  const V start = is_adamw ? V(param - lr * decay * param) : param;
   return {{start, m * p.beta1 + slope * (1 - p.beta1), v * p.beta2 + slope * slope * (1 - p.beta2)}};
 }
 

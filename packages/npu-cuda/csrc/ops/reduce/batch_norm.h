@@ -2,7 +2,8 @@
 // composed of reductions and pointwise loops. Statistics have the type that is computed in: float32, or
 // float64 for float64.
 //
-//   BatchNormFwd: (x[, gamma, beta]) -> (y, mean, rstd); with running statistics also mean and var
+//   BatchNormFwd: (x[, gamma, beta]) -> (y, mean, rstd[, var]), var without a correction; with running statistics also
+//     mean and var, which are not results then
 //   BatchNormBwd: (dy, x, mean, rstd[, gamma]) -> (dx, dgamma, dbeta); with running statistics var for rstd
 #pragma once
 

@@ -1,7 +1,7 @@
 // The launches that a batch norm consists of, for a device whose `Steps` have
 //   reduce<Fn>(call), reduce_around<Fn>(m, call), pointwise<Fn>(call), reduction_bytes<Fn>(call), Number.
 // `m` are the results of the first of its two passes, which a device need not compute again.
-// Where kSumsProducts, sum_products(dy, mean, call) adds dy * (x - mean), of the same strides.
+// Where sums_products(x, mean), sum_products(dy, mean, call) adds dy * (x - mean), of the same strides.
 #pragma once
 
 #include <algorithm>
@@ -73,9 +73,10 @@ Status launch_batch_norm_fwd(const OpCall& call) {
   } else {
     const Axes axes{axes_of_channel(x)};
     const CorrectionAxes biased{axes, 0};
+    const TensorDesc& variance = call.outputs[call.num_outputs - 1];
     NPU_TRY(Steps::template reduce<op::Mean>(next().input(x).attrs(axes).to(mean)));
-    NPU_TRY(Steps::template reduce_around<op::Var>(mean, next().input(x).attrs(biased).to(rstd)));
-    NPU_TRY(Steps::template pointwise<step::InverseDeviation>(next().input(rstd).attrs(attrs).to(rstd)));
+    NPU_TRY(Steps::template reduce_around<op::Var>(mean, next().input(x).attrs(biased).to(variance)));
+    NPU_TRY(Steps::template pointwise<step::InverseDeviation>(next().input(variance).attrs(attrs).to(rstd)));
   }
   StepCall last(call, call.workspace);
   last.input(x).channels(mean, x.rank).channels(rstd, x.rank);
@@ -119,7 +120,8 @@ struct Kept {
 // Products of tensors of other strides are kept, and then added.
 template <class Steps>
 bool keeps_products(const OpCall& call) {
-  return !Steps::kSumsProducts || !same_numbers(call.inputs[0].strides, call.inputs[1].strides, call.inputs[1].rank);
+  const TensorDesc &dy = call.inputs[0], &x = call.inputs[1];
+  return !same_numbers(dy.strides, x.strides, x.rank) || !Steps::sums_products(x, call.inputs[2]);
 }
 
 // As aligned as both.
@@ -146,7 +148,7 @@ Status launch_batch_norm_bwd(const OpCall& call) {
     NPU_TRY(Steps::template pointwise<step::Projection>(
         next().input(dy).input(x).channels(mean, x.rank).channels(rstd, x.rank).to(kept.projection)));
     NPU_TRY(Steps::template reduce<op::Sum>(next().input(kept.projection).attrs(axes).to(dgamma)));
-  } else if constexpr (Steps::kSumsProducts) {
+  } else {
     NPU_TRY(Steps::sum_products(dy, mean, next().input(x_beside(dy, x)).attrs(axes).to(dgamma)));
     NPU_TRY(Steps::template pointwise<step::Scale>(next().input(dgamma).input(rstd).to(dgamma)));
   }

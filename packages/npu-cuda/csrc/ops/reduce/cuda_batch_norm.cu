@@ -30,7 +30,7 @@ struct CudaSteps {
       return launch_once(call, kernels_of<Fn, Number, X>(), static_cast<const Number*>(m.data));
     });
   }
-  static constexpr bool kSumsProducts = true;
+  static bool sums_products(const TensorDesc&, const TensorDesc&) { return true; }
   static Status sum_products(const TensorDesc& dy, const TensorDesc& m, const OpCall& call) {
     return with_elements(call.inputs[0].dtype, [&]<class X>(X) {
       const auto kernels = kernels_of<op::Sum, Number, Centered<X>>();

@@ -7,14 +7,59 @@
 namespace npu::reduce {
 namespace {
 
+// Adds dy * (x - m) of each column; the attribute is how far dy is from x, in bytes.
+template <class Lane>
+struct Products {
+  template <int kBytes>
+  struct Columns {
+    using Sums = Vectors<op::Sum, Lane, kBytes>;
+
+    static NPU_INLINE void run(const Lane* x, int64_t stride, int64_t count, int64_t n, const Lane* m, const void* attrs,
+                               Lane* states) {
+      const auto distance = *static_cast<const ptrdiff_t*>(attrs);
+      const auto* const dy = reinterpret_cast<const Lane*>(reinterpret_cast<const char*>(x) + distance);
+      for (int64_t i = 0; i < n; i += Sums::kLanes) {
+        const int64_t lanes = std::min<int64_t>(Sums::kLanes, n - i);
+        const auto mean = Sums::load(m + i, lanes);
+        auto sum = Sums::load(states + i, lanes);
+        const auto add_rows = [&](auto... lanes_of_row) __attribute__((always_inline)) {
+          for (int64_t at = i; at < i + count * stride; at += stride) {
+            sum = fma(Sums::load(dy + at, lanes_of_row...), Sums::load(x + at, lanes_of_row...) - mean, sum);
+          }
+        };
+        if (lanes == Sums::kLanes) add_rows();
+        else add_rows(lanes);
+        Sums::store(sum, states + i, lanes);
+      }
+    }
+  };
+};
+
 template <Class type>
 struct HostSteps {
   using Number = pointwise::NumberOf<type>;
   template <class Fn>
   static Status reduce(const OpCall& call) { return launch<Fn, type>(call); }
   template <class Fn>
-  static Status reduce_around(const TensorDesc&, const OpCall& call) { return launch<Fn, type>(call); }
-  static constexpr bool kSumsProducts = false;
+  static Status reduce_around(const TensorDesc& m, const OpCall& call) {
+    return launch_given<Fn, type>(call, static_cast<const Number*>(m.data));
+  }
+  // Channels are columns of numbers that are read where they are.
+  static bool sums_products(const TensorDesc& x, const TensorDesc& mean) {
+    return item_bytes(x.dtype) == sizeof(Number) && geometry_of(x, mean, axes_of_channel(x)).has_columns();
+  }
+  static Status sum_products(const TensorDesc& dy, const TensorDesc& m, const OpCall& call) {
+    static const HostOp<Number> op = [] {
+      HostOp<Number> made = host_op_of<op::Sum, Number>();
+      made.second.columns = widest<Number, Products<Number>::template Columns>();
+      return made;
+    }();
+    const TensorDesc& x = call.inputs[0];
+    const ptrdiff_t distance = static_cast<const char*>(dy.data) - static_cast<const char*>(x.data);
+    const Geometry geometry = geometry_of(x, call.outputs[0], axes_of_channel(x));
+    run_on_host(call, geometry, op, &distance, static_cast<const Number*>(m.data));
+    return {};
+  }
   template <class Fn>
   static Status pointwise(const OpCall& call) { return npu::pointwise::launch<Fn, type>(call); }
   template <class Fn>
@@ -55,7 +100,7 @@ class Slice {
   }
 
   OpCall call_;
-  TensorDesc inputs_[5], outputs_[3];
+  TensorDesc inputs_[5], outputs_[4];
 };
 
 template <class Steps>

@@ -56,7 +56,13 @@ struct Job {
   const void* attrs;
   Elements<Lane> x;
   Results y;
+  const Lane* given;
 
+  // What the second pass takes for each of n results.
+  void copy_given(const Cursor& at, int64_t n, Lane* shifts) const {
+    const Lane* from = given + at.offset(kOfOutput);
+    for (int64_t i = 0; i < n; ++i) shifts[i] = from[i * y.stride];
+  }
   void finish(const Pass<Lane>& pass, Lane* states, const Lane* m, int64_t n) const {
     pass.finish(states, m, n, double(geometry.reduced.numel), attrs);
   }
@@ -73,7 +79,9 @@ class Rows {
     each_run(job_.geometry.kept, begin, end, kResults, [this](const Cursor& at, int64_t n) {
       const int64_t offset = at.offset(kOfInput);
       std::fill_n(shifts_, n, Lane(0));
-      if (job_.op.is_twice) {
+      if (job_.given) {
+        job_.copy_given(at, n, shifts_);
+      } else if (job_.op.is_twice) {
         reduce(job_.op.first, offset, n);
         std::copy_n(states_, n, shifts_);
       }
@@ -156,7 +164,9 @@ class Columns {
     each_run(job_.geometry.kept, begin, end, kColumns, [this](const Cursor& at, int64_t n) {
       const int64_t offset = at.offset(kOfInput);
       std::fill_n(shifts_, n, Lane(0));
-      if (job_.op.is_twice) {
+      if (job_.given) {
+        job_.copy_given(at, n, shifts_);
+      } else if (job_.op.is_twice) {
         reduce(job_.op.first, offset, n);
         std::copy_n(states_[0], n, shifts_);
       }
@@ -212,9 +222,10 @@ class Columns {
 }  // namespace
 
 template <class Lane>
-void run_on_host(const OpCall& call, const Geometry& geometry, const HostOp<Lane>& op, const void* attrs) {
+void run_on_host(const OpCall& call, const Geometry& geometry, const HostOp<Lane>& op, const void* attrs,
+                 const Lane* given) {
   const Job<Lane> job{geometry, op, attrs, {call.inputs[0], &geometry.reduced},
-                      {call.outputs[0], geometry, kClassOf<Lane>}};
+                      {call.outputs[0], geometry, kClassOf<Lane>}, given};
   const int64_t results = geometry.kept.numel, least = least_results(geometry);
   if (geometry.has_columns()) {
     constexpr int64_t whole_lines = 16;
@@ -228,8 +239,8 @@ void run_on_host(const OpCall& call, const Geometry& geometry, const HostOp<Lane
   }
 }
 
-template void run_on_host(const OpCall&, const Geometry&, const HostOp<float>&, const void*);
-template void run_on_host(const OpCall&, const Geometry&, const HostOp<double>&, const void*);
-template void run_on_host(const OpCall&, const Geometry&, const HostOp<int64_t>&, const void*);
+template void run_on_host(const OpCall&, const Geometry&, const HostOp<float>&, const void*, const float*);
+template void run_on_host(const OpCall&, const Geometry&, const HostOp<double>&, const void*, const double*);
+template void run_on_host(const OpCall&, const Geometry&, const HostOp<int64_t>&, const void*, const int64_t*);
 
 }  // namespace npu::reduce

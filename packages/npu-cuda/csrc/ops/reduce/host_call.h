@@ -28,7 +28,9 @@ struct HostOp {
   bool is_twice;  // else `first` is not used
 };
 
+// `given`: what the first pass would give, a number for each result, in the layout of the output; null: it is run.
 template <class Lane>
-void run_on_host(const OpCall& call, const Geometry& geometry, const HostOp<Lane>& op, const void* attrs);
+void run_on_host(const OpCall& call, const Geometry& geometry, const HostOp<Lane>& op, const void* attrs,
+                 const Lane* given = nullptr);
 
 }  // namespace npu::reduce

@@ -163,13 +163,16 @@ HostOp<Lane> host_op_of() {
 }
 
 template <class Fn, Class type>
-Status launch(const OpCall& call) {
+Status launch_given(const OpCall& call, const pointwise::NumberOf<type>* given) {
   using Lane = pointwise::NumberOf<type>;
   static const HostOp<Lane> op = host_op_of<Fn, Lane>();
   const auto attrs = attrs_of<typename Fn::Attrs>(call);
-  if (call.outputs[0].numel != 0) run_on_host(call, geometry_of_call<Fn>(call), op, &attrs);
+  if (call.outputs[0].numel != 0) run_on_host(call, geometry_of_call<Fn>(call), op, &attrs, given);
   return {};
 }
+
+template <class Fn, Class type>
+Status launch(const OpCall& call) { return launch_given<Fn, type>(call, nullptr); }
 
 template <class Fn, Class type>
 void add_host_kernel(std::vector<KernelPtr>* kernels) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 
 from npu_cuda.backend.op_builder import eps_in_two_parts
 from npu_cuda.backend.pointwise_rules import Pack
+from npu_cuda.backend.tensor_views import tensor_type
 from npu_ir import OpNode, TensorType, Value
 from npu_ir.plugins.backend import BackendOp, Operand, Temporary
 
@@ -35,41 +37,54 @@ def _lower_forward(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     if not is_training and "running_mean" not in tensors:
         return "a norm without statistics of its own takes running ones"
     x, results = tensors["input"], _results(node, is_training=is_training)
+    # Of the batch, without a correction: what its running statistics are made of.
+    has_variance = is_training and len(node.outputs) >= 5
+    variance = (Temporary(f"{node.name}.variance", tensor_type(results[1])),) * has_variance
     affine = tuple(tensors[name] for name in ("weight", "bias") if name in tensors)
     running = tuple(tensors[name] for name in ("running_mean", "running_var") if name in tensors)
     schema_id, attrs = pack("BNEP", **_attrs(node, is_training=is_training))
     inputs = (x, *affine, *(() if is_training else running))
-    norm = BackendOp("BatchNormFwd", inputs, results, (node,), schema_id=schema_id, attrs=attrs)
+    norm = BackendOp("BatchNormFwd", inputs, (*results, *variance), (node,), schema_id=schema_id, attrs=attrs)
     reserved = node.outputs[3:4] if node.op_type in (_WITH_UPDATE, _NO_UPDATE) else ()
     unused = (*(y for y in node.outputs[1:3] if y not in results), *reserved)
     ops = [norm, *(BackendOp("GradZero", (), (y,), (node,)) for y in unused)]
     if len(node.outputs) >= 5:
-        ops += _updates(node, pack, x, running, results[1], is_training=is_training)
+        ops += _updates(node, pack, x, running, (results[1], *variance))
     return ops
 
 
 def _updates(
-    node: OpNode,
-    pack: Pack,
-    x: Value,
-    running: tuple[Value, ...],
-    mean: Operand,
-    *,
-    is_training: bool,
+    node: OpNode, pack: Pack, x: Value, running: tuple[Value, ...], statistics: tuple[Operand, ...]
 ) -> list[BackendOp]:
-    """Return the ops of the new running statistics: a part of the way to those of the batch."""
-    if not is_training:
+    """Return the ops of the new running statistics: a part of the way to those of the batch.
+
+    Args:
+        node: The norm.
+        pack: Makes attributes.
+        x: Its input, of n elements in each channel.
+        running: Their mean and variance.
+        statistics: The mean of the batch, and its variance v where the norm trains: a mean of n squares. That
+            of n - 1 is v + v / (n - 1), of whose numbers float32 loses no digits.
+    """
+    if len(statistics) == 1:
         return [
             BackendOp("Copy", (a,), (b,), (node,)) for a, b in zip(running, node.outputs[-2:], strict=True)
         ]
-    variance = Temporary(f"{node.name}.variance", running[1].tensor_type)
-    axes = (1 << x.tensor_type.rank) - 1 - 2
-    schema_id, attrs = pack("RDVR", axes=axes, correction=1.0)
-    ops = [BackendOp("Var", (x,), (variance,), (node,), schema_id=schema_id, attrs=attrs)]
-    schema_id, attrs = pack("LRPN", weight=_number(node, "momentum"))
+    mean, biased = statistics
+    type = tensor_type(mean)
+    share, variance = (Temporary(f"{biased.name}.{name}", type) for name in ("share", "corrected"))
+    count = math.prod(x.tensor_type.static_shape) // x.tensor_type.static_shape[1]
+    calls: list[tuple[str, tuple[Operand, ...], Operand, tuple[int, bytes]]] = [
+        ("DivScalar", (biased,), share, pack("DIVN", other=count - 1)),
+        ("EltwiseAdd", (biased, share), variance, pack("EADD", alpha=1.0)),
+    ]
+    lerp = pack("LRPN", weight=_number(node, "momentum"))
     for old, now, new in zip(running, (mean, variance), node.outputs[-2:], strict=True):
-        ops.append(BackendOp("LerpScalar", (old, now), (new,), (node,), schema_id=schema_id, attrs=attrs))
-    return ops
+        calls.append(("LerpScalar", (old, now), new, lerp))
+    return [
+        BackendOp(kind, inputs, (result,), (node,), schema_id=schema_id, attrs=attrs)
+        for kind, inputs, result, (schema_id, attrs) in calls
+    ]
 
 
 def _lower_backward(node: OpNode, pack: Pack) -> list[BackendOp] | str:

@@ -53,6 +53,11 @@ ATTENTIONS = (
     ("grouped heads", _Attention(heads=6, groups=2, queries=13, keys=17)),
     ("one group, one query", _Attention(heads=8, groups=1, queries=1, keys=100, size=32, value_size=32)),
     ("heads side by side", _Attention(queries=33, keys=33, split=True)),
+    ("heads of whole vectors", _Attention(queries=70, keys=99, size=16, value_size=32, split=True)),
+    (
+        "rows far apart",
+        _Attention(heads=32, groups=32, queries=9, keys=20, size=16, value_size=16, split=True),
+    ),
 )
 
 

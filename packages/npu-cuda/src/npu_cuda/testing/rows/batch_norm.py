@@ -15,6 +15,7 @@ SHAPES = ((5, 6, 7, 4), (33, 9), (3, 2, 1300), (2, 40, 3))
 CHANNELS_LAST = {  # shape, strides
     "channels last": ((4, 5, 3, 6), (90, 1, 30, 5)),
     "16 channels last": ((4, 16, 9, 8), (1152, 1, 128, 16)),
+    "27 channels last": ((3, 27, 5, 7), (945, 1, 189, 27)),
 }
 RUNNING = 1
 
@@ -27,7 +28,7 @@ def _wide(vector: Array, x: Array) -> Array:
     return vector.reshape((-1, *(1,) * (x.ndim - 2)))
 
 
-def _forward(inputs: Sequence[Array], attrs: Attrs) -> list[Array]:
+def _forward(inputs: Sequence[Array], attrs: Attrs, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
     x, *rest = (np.asarray(each, np.float64) for each in inputs)
     if int(attrs["flags"]) == RUNNING:
         mean, variance = rest[-2:]
@@ -37,7 +38,8 @@ def _forward(inputs: Sequence[Array], attrs: Attrs) -> list[Array]:
     with np.errstate(invalid="ignore"):
         rstd = 1 / np.sqrt(variance + attrs["eps"] + attrs["eps_rest"])
     gamma, beta = rest or (np.ones_like(mean), np.zeros_like(mean))
-    return [(x - _wide(mean, x)) * _wide(rstd * gamma, x) + _wide(beta, x), mean, rstd]
+    y = (x - _wide(mean, x)) * _wide(rstd * gamma, x) + _wide(beta, x)
+    return [y, mean, rstd, variance][: len(shapes)]
 
 
 def _backward(inputs: Sequence[Array], attrs: Attrs) -> list[Array]:
@@ -78,7 +80,11 @@ def _cases(images: int, statistics: int, affine: int, *, keeps: bool) -> Iterato
 
 
 def _forward_cases() -> Iterator[Case]:
-    return _cases(1, 2, 2, keeps=False)
+    for case in _cases(1, 2, 2, keeps=False):
+        yield case
+        if case.attrs["flags"] != RUNNING:
+            outputs = (*case.outputs, case.outputs[-1])
+            yield replace(case, name=f"{case.name}, with its variance", outputs=outputs)
 
 
 def _backward_cases() -> Iterator[Case]:
@@ -130,6 +136,11 @@ def _forward_refusals() -> Iterator[Refusal]:
         "statistics are missing", right.inputs[:1], right.outputs, "NotImplemented",
         "it takes 3 or 5 inputs, not 1", {"flags": RUNNING},
     )  # fmt: skip
+    given = (x, *(vector,) * 4)
+    yield Refusal(
+        "a variance that is given is a result", given, (*right.outputs, vector), "NotImplemented",
+        "var is given, and not a result", {"flags": RUNNING},
+    )  # fmt: skip
     yield from _refusals("BatchNormFwd", right)
 
 
@@ -139,6 +150,6 @@ def _backward_refusals() -> Iterator[Refusal]:
 
 
 BATCH_NORMS = (
-    OpRow("batch_norm_fwd", "BatchNormFwd", "BNEP", _forward, _forward_cases, _forward_refusals),
+    OpRow("batch_norm_fwd", "BatchNormFwd", "BNEP", _forward, _forward_cases, _forward_refusals, sized=True),
     OpRow("batch_norm_bwd", "BatchNormBwd", "BNEB", _backward, _backward_cases, _backward_refusals),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -107,6 +108,9 @@ def _rows_and_columns() -> Iterator[Case]:
     for n in (2, 3, 8, 15, 16, 17, 24, 31, 40, 47, 49, 63, 80, 129):
         yield gemm_case(f"{n} columns", (7, n, 5))
     yield gemm_case("many rows, k large", (150, 66, 270))
+    # B is read where it is up to 96 rows, and so is the transposed A.
+    for ta, sizes in itertools.product((0, 1), ((70, 96, 300), (96, 48, 40), (97, 80, 70), (90, 1040, 20))):
+        yield gemm_case(f"whole panels {sizes} ta={ta}", sizes, ta=ta)
 
 
 def _dtypes() -> Iterator[Case]:
@@ -135,6 +139,9 @@ def _layouts() -> Iterator[Case]:
         for kind, other in (("with gaps", gaps), ("transposed in memory", turned)):
             a, b, d = (other[i] if i == which else plain[i] for i in range(3))
             yield Case(f"{name} {kind}", (a, b), (d,), terms=k)
+    many, wide, result = TensorLayout((70, 40)), TensorLayout((40, 32)), TensorLayout((70, 32))
+    yield Case("rows of B with gaps between", (many, replace(wide, strides=(37, 1))), (result,), terms=40)
+    yield Case("columns of A far apart", (replace(many, strides=(1, 1030)), wide), (result,), terms=40)
     far = transposed_in_memory(70, 512), TensorLayout((512, 5))
     yield Case("rows far apart, transposed in memory", far, (TensorLayout((70, 5)),), terms=512)
     yield Case("all with gaps", gaps[:2], gaps[2:], terms=k)
