@@ -152,6 +152,41 @@ def test_images_of_a_step_are_channels_last() -> None:
             assert node.outputs[0].tensor_type.memory_format is torch.channels_last
 
 
+class Masked(nn.Module):
+    """Scores of which some are minus infinity, as in a mask that is trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        scores = torch.arange(20.0).reshape(4, 5)
+        self.scores = nn.Parameter(scores.masked_fill(scores % 3 == 0, -torch.inf))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.scores.softmax(-1) * x
+
+
+@pytest.mark.parametrize("make", [
+    lambda parameters: torch.optim.SGD(parameters, 0.1),
+    lambda parameters: torch.optim.SGD(parameters, 0.1, momentum=0.9),
+    lambda parameters: torch.optim.Adam(parameters, 0.1),
+    lambda parameters: torch.optim.AdamW(parameters, 0.1, weight_decay=0.1),
+    lambda parameters: torch.optim.AdamW(parameters, 0.1, weight_decay=0),
+], ids=["SGD", "momentum", "Adam", "AdamW", "AdamW without decay"])  # fmt: skip
+def test_parameters_without_bound_stay_as_they_are_in_eager_mode(make: Optimizer) -> None:
+    model, eager = Masked(), Masked()
+    optimizer, eager_optimizer = make(model.parameters()), make(eager.parameters())
+    step = TrainStep(model, optimizer, F.mse_loss, backend="host")
+    x, target = torch.rand(4, 5), torch.rand(4, 5)
+
+    for _ in range(3):
+        step(x, target)
+        eager_optimizer.zero_grad()
+        F.mse_loss(eager(x), target).backward()
+        eager_optimizer.step()
+
+    assert eager.scores.isneginf().any()
+    torch.testing.assert_close(model.scores, eager.scores)
+
+
 def test_a_step_keeps_to_a_budget_of_memory_that_the_program_counts_in_and_gives_the_same_bits() -> None:
     torch.manual_seed(0)
     layers = [part for _ in range(8) for part in (nn.Linear(16, 16), nn.LayerNorm(16), nn.GELU())]

@@ -124,9 +124,12 @@ NPU_INLINE V elu_bwd(V dy, V x, const EluAttrs& p) {
 
 // ---- optimizers ----
 
+// Without a decay an infinite parameter stays: 0 times infinity is NaN.
 template <class V>
 NPU_INLINE V sgd_slope(V param, V grad, const Sgd& p) {
-  return fma(p.weight_decay, param, (p.flags & 4) != 0 ? V(-grad) : grad);
+  const V decay(p.weight_decay);  // GCC 12 fills a vector within a condition lane by lane, each time.
+  const V gradient = (p.flags & 4) != 0 ? V(-grad) : grad;
+  return p.weight_decay != 0 ? V(fma(decay, param, gradient)) : gradient;
 }
 
 template <class V>
@@ -137,8 +140,7 @@ NPU_INLINE V sgd(V param, V grad, V lr, const Sgd& p) {
 template <class V>
 NPU_INLINE Results<V, 2> sgd_momentum(V param, V grad, V momentum, V lr, const Sgd& p) {
   const V slope = sgd_slope(param, grad, p);
-  // GCC 12 fills a vector within a condition lane by lane, each time.
-  const V factor(p.momentum), share(1.0 - p.dampening);
+  const V factor(p.momentum), share(1.0 - p.dampening);  // as above
   const V next = (p.flags & 2) != 0 ? slope : V(momentum * factor + slope * share);
   const V step = (p.flags & 1) != 0 ? V(fma(next, factor, slope)) : next;
   return {{param - lr * step, next}};
@@ -149,9 +151,10 @@ template <class V>
 NPU_INLINE Results<V, 3> adam_moments(V param, V grad, V m, V v, V lr, const Adam& p) {
   const bool is_adamw = (p.flags & 1) != 0;
   const V gradient = (p.flags & 2) != 0 ? V(-grad) : grad;
-  const V decay(p.weight_decay);  // filled here, as above
-  const V slope = is_adamw ? gradient : V(fma(param, decay, gradient));
-  const V start = is_adamw ? V(param - lr * decay * param) : param;
+  const V decay(p.weight_decay), rest(1.0 - lr * decay);  // as above
+  const bool decays = p.weight_decay != 0;
+  const V slope = is_adamw || !decays ? gradient : V(fma(param, decay, gradient));
+  const V start = is_adamw && decays ? V(param * rest) : param;
   return {{start, m * p.beta1 + slope * (1 - p.beta1), v * p.beta2 + slope * slope * (1 - p.beta2)}};
 }
 
