@@ -33,6 +33,7 @@ __all__ = ["ContentHash", "UnknownContentError"]
 _SLOTS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _TYPING = (types.GenericAlias, types.UnionType, typing.TypeVar)
 _C_DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
+_NAMED_FIELD = type(vars(collections.namedtuple("_Named", "field"))["field"])  # its module depends on the release
 _MODULE_STATE = frozenset(vars(Module()))
 
 
@@ -98,8 +99,6 @@ class ContentHash(ClassContent):
         elif _is_array(kind) and item.dtype.kind in "biufc":
             self.add_text("numpy", kind.__name__, str(item.dtype), str(item.shape), str(item.strides))
             self._add_bytes(item.tobytes())
-        elif kind.__name__ == "_tuplegetter" and kind.__module__ == "_collections":
-            self.add_text("field", repr(item.__reduce__()[1]))
         elif kind.__name__ == "_lru_cache_wrapper":
             self._add_memoized(item)
         else:
@@ -197,6 +196,7 @@ _ADDING: Mapping[type, Callable[[ContentHash, Any], None]] = {
     re.Pattern: lambda self, item: self._add_parts(item, "pattern", "flags"),
     OpOverload: ContentHash._add_op,
     OpOverloadPacket: ContentHash._add_op,
+    _NAMED_FIELD: lambda self, item: self.add_text("field", repr(item.__reduce__()[1])),
     **dict.fromkeys(_C_DESCRIPTORS, ContentHash._add_descriptor),
     **dict.fromkeys(_SLOTS, lambda self, item: self._add_descriptor(item)),
 }
