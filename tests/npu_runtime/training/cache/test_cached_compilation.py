@@ -344,6 +344,19 @@ def test_foreign_kernels_prevent_the_cache(steps):
     assert "torch.library has other kernels: aten/_cdist_forward/CPU" in note(step)
 
 
+def test_kernels_of_a_library_that_a_module_of_pytorch_holds_do_not_prevent_the_cache(steps, monkeypatch):
+    library = torch.library.Library("aten", "IMPL")
+    monkeypatch.setattr(torch.nn.functional, "_kernels", library, raising=False)
+    step = TrainStep(*parts(), F.mse_loss, cache=True)
+    try:
+        library.impl("_cdist_forward", lambda *args: None, "FuncTorchDynamicLayerFrontMode")
+        step(*BATCH)
+    finally:
+        library._destroy()
+
+    assert note(step).startswith("stored in ")
+
+
 def test_kernels_that_pytorch_adds_for_vmap_do_not_prevent_the_cache(steps):
     torch.func.vmap(torch.sin)(torch.ones(2))
     step = TrainStep(*parts(), F.mse_loss, cache=True)

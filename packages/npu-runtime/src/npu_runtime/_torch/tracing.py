@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import torch
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Interpreter, Node
+from torch.library import Library
 
 from npu_ir._torch.tracing import uncompiled_traces
 from npu_runtime._torch import call_recorder
@@ -429,17 +430,19 @@ def has_replaced_step(optimizer: torch.optim.Optimizer) -> bool:
 def foreign_kernels() -> list[str]:
     """Return the kernels for ATen's ops on CPUs that were registered in Python, by `torch.library`.
 
-    PyTorch itself registers some for other devices, and others when `torch.func.vmap` is called first.
+    PyTorch itself registers some: for other devices, and in libraries that its modules hold, a part of them
+    when `torch.func.vmap` is called first.
     """
     registered: set[str] = getattr(torch.library, "_impls", set())
-    own: set[str] = set()
-    for name in ("predispatch", "vmap"):  # by release
-        module = sys.modules.get(f"torch._functorch.{name}")
-        library = getattr(module, "VMAP_DECOMPOSITIONS_LIB", None)
-        own |= getattr(library, "_op_impls", set())
     others = ("/Meta", "/MPS", "/CUDA", "/XPU")
-    names = registered.difference(own)
-    return sorted(name for name in names if name.startswith("aten/") and not name.endswith(others))
+    names = {name for name in registered if name.startswith("aten/") and not name.endswith(others)}
+    return sorted(names - _kernels_of_pytorch()) if names else []
+
+
+def _kernels_of_pytorch() -> set[str]:
+    modules = [module for name, module in [*sys.modules.items()] if module and name.startswith("torch.")]
+    libraries = (item for module in modules for item in [*vars(module).values()] if type(item) is Library)
+    return {name for library in libraries for name in getattr(library, "_op_impls", ())}
 
 
 def autocast_settings() -> tuple[tuple[bool, torch.dtype], ...]:

@@ -33,7 +33,9 @@ __all__ = ["ContentHash", "UnknownContentError"]
 _SLOTS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _TYPING = (types.GenericAlias, types.UnionType, typing.TypeVar)
 _C_DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
-_NAMED_FIELD = type(vars(collections.namedtuple("_Named", "field"))["field"])  # its module depends on the release
+_NAMED_FIELD = type(
+    vars(collections.namedtuple("_Named", "field"))["field"]
+)  # its module depends on the release
 _MODULE_STATE = frozenset(vars(Module()))
 
 
