@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +35,10 @@ class Net(nn.Module):
 class Relu(nn.LeakyReLU):
     def forward(self, x: Tensor) -> Tensor:
         return x.relu()
+
+
+class Halving(optim.SGD):
+    pass
 
 
 class FunctionMode(TorchFunctionMode):
@@ -73,6 +79,23 @@ def move(tensor: Tensor) -> None:
 def replace_state(steady: Steady) -> None:
     state = steady.optimizer.state[steady.model.first.weight]
     state["momentum_buffer"] = state["momentum_buffer"].clone()
+
+
+def move_state(steady: Steady) -> None:
+    move(steady.optimizer.state[steady.model.first.weight]["momentum_buffer"])
+
+
+def replace_step(steady: Steady) -> None:
+    steady.optimizer.step = lambda closure=None: None  # type: ignore[method-assign, assignment]
+
+
+def restore(steady: Steady) -> None:
+    steady.model.norm.__setstate__(copy.deepcopy(vars(steady.model.norm)))
+
+
+def replace_hooks(steady: Steady) -> None:
+    steady.model.act._forward_hooks = OrderedDict()
+    steady.model.act.register_forward_hook(lambda *_: None)
 
 
 def rebind(steady: Steady) -> None:
@@ -116,6 +139,11 @@ CHANGES: dict[str, Callable[[Steady], Any]] = {
     "loaded state": lambda it: it.optimizer.load_state_dict(it.optimizer.state_dict()),
     "state that is gone": lambda it: it.optimizer.state.clear(),
     "other state": replace_state,
+    "the memory of state": move_state,
+    "the class of the optimizer": lambda it: setattr(it.optimizer, "__class__", Halving),
+    "a step that is set on the optimizer": replace_step,
+    "a module as it was pickled": restore,
+    "a hook in another dict": replace_hooks,
     "another binding": rebind,
 }
 
@@ -130,6 +158,54 @@ def test_a_change_of_what_a_step_is_bound_to_is_noticed(change: Callable[[Steady
     kept = [item.clone() for item in steady.model.parameters()]
     assert steady.call(steady.batch, {}) is CHANGED
     assert all(map(torch.equal, steady.model.parameters(), kept)), "no step was taken"
+
+
+def test_hooks_are_gone_once_another_dict_is_in_place_of_theirs() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    model.register_forward_hook(lambda module, args, result: result * 3)
+    step = TrainStep(model, optim.SGD(model.parameters(), lr=0.0), F.mse_loss)
+    x, y = torch.randn(6, 4), torch.randn(6, 3)
+    hooked = [step(x, y) for _ in range(3)]
+
+    model._forward_hooks = OrderedDict()
+
+    torch.testing.assert_close(hooked[2], F.mse_loss(model(x) * 3, y).detach())
+    torch.testing.assert_close(step(x, y), F.mse_loss(model(x), y).detach())
+
+
+@pytest.mark.parametrize("backend", ["aten", "host"])
+def test_state_that_was_given_other_memory_is_read_and_updated_there(backend: str) -> None:
+    found = []
+    for eager in (False, True):
+        torch.manual_seed(0)
+        model = nn.Linear(4, 3)
+        optimizer = optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        step = TrainStep(model, optimizer, F.mse_loss, backend=backend)
+        x, y = torch.randn(6, 4), torch.randn(6, 3)
+        for number in range(5):
+            if number == 3:
+                for state in optimizer.state.values():
+                    state["momentum_buffer"].data = torch.zeros_like(state["momentum_buffer"])
+            if eager:
+                optimizer.zero_grad()
+                F.mse_loss(model(x), y).backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+            else:
+                step(x, y)
+        found.append([state["momentum_buffer"] for state in optimizer.state.values()])
+
+    torch.testing.assert_close(*found)
+
+
+def test_a_scheduler_that_is_made_between_steps_leaves_the_generated_call() -> None:
+    steady = Steady()
+
+    scheduler = optim.lr_scheduler.ExponentialLR(steady.optimizer, 0.5)  # replaces the optimizer's step
+    steady.optimizer._opt_called = True  # type: ignore[attr-defined]
+    scheduler.step()
+
+    assert steady.call(steady.batch, {}) is not CHANGED
 
 
 CONTEXTS: dict[str, Callable[[], Any]] = {

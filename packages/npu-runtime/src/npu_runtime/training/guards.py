@@ -21,12 +21,21 @@ from torch.utils.hooks import RemovableHandle
 
 from npu_runtime._torch.state import MODE_COUNTS, STATE_CHANGES, has_default_torch_state
 from npu_runtime._torch.tensors import make_tensor_guard
-from npu_runtime._torch.tracing import autocast_settings, global_module_hooks, global_step_hooks
+from npu_runtime._torch.tracing import (
+    autocast_settings,
+    global_module_hooks,
+    global_step_hooks,
+    has_replaced_step,
+)
 from npu_runtime.codegen.compiled_function import load_function
 from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.components import TrainingComponents
 
 _BAKED_BY_VALUE = (int, float, bool, str, type(None))
+# The dicts in which a module registers its parts, and its hooks; and those of the hooks of an optimizer.
+_OWNERS = ("_parameters", "_buffers", "_modules")
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_STEP_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 # The attributes that `Module.__init__` sets: flags and owner dicts are compared separately, hooks too.
 _STANDARD = frozenset(vars(Module()))
 
@@ -153,22 +162,27 @@ class Guards:
 
     def _add_parts(self) -> None:
         parts = self._parts
-        registering: list[Module | Optimizer] = [*self._modules, *self._optimizers]
-        owners = [owner for item in registering for owner in _owner_dicts(item)]
-        hooks = [
-            *global_module_hooks(),
-            *global_step_hooks(),
-            *(owner for item in registering for owner in _hook_dicts(item)),
-        ]
-        unhooked = _Unhooked([owner for owner in hooks if not owner], self._parameters)
+        owners = [(item, name) for item in self._modules for name in _OWNERS]
+        hooks = [(item, name) for item in self._modules for name in _HOOKS]
+        hooks += [(item, name) for item in self._optimizers for name in _STEP_HOOKS]
         # Every hook has a handle, and handles are numbered: few calls look for new hooks.
+        common = [*global_module_hooks(), *global_step_hooks()]
+        unhooked = _Unhooked(
+            [pair for pair in hooks if not getattr(*pair)],
+            [registered for registered in common if not registered],
+            self._parameters,
+        )
         parts.add("({0}.next_id == {1}.handle_id or {1}.holds())", RemovableHandle, unhooked)
-        empty = [owner for owner in owners if not owner]
+        empty = [getattr(*pair) for pair in owners if not getattr(*pair)]
         if empty:
             parts.add("not any({})", tuple(empty))
-        for owner in filter(None, owners + hooks):
-            parts.add(f"len({{}}) == {len(owner)}", owner)
-            parts.add_items(owner, owner)
+        held = [pair for pair in (*owners, *hooks) if getattr(*pair)]
+        for item, name in held:
+            # Another dict in its place removes hooks, and so does `__setstate__` of a module.
+            parts.add("{} is {}", _Entry(vars(item), name), getattr(item, name))
+        for registered in (*itertools.starmap(getattr, held), *filter(None, common)):
+            parts.add(f"len({{}}) == {len(registered)}", registered)
+            parts.add_items(registered, registered)
         for module in self._modules:
             parts.add("type({}) is {}", module, type(module))
             parts.add(f"len({{}}) == {len(vars(module))}", vars(module))  # an attribute was added or deleted
@@ -181,6 +195,11 @@ class Guards:
                     if key not in _STANDARD and (type(item) not in _BAKED_BY_VALUE or key.startswith("_"))
                 },
             )
+        for optimizer in self._optimizers:
+            parts.add("type({}) is {}", optimizer, type(optimizer))
+            step = vars(optimizer).get("step")
+            text = "({}('step') is {} or not {}({}))"
+            parts.add(text, vars(optimizer).get, step, has_replaced_step, optimizer)
         for group in itertools.chain.from_iterable(item.param_groups for item in self._optimizers):
             parts.add_elements("{}", _Entry(group, "params"), group["params"])
 
@@ -197,29 +216,17 @@ class Guards:
                 memory.add("not {}.state", optimizer)
             for entries in optimizer.state.values():
                 memory.add_items(entries, entries)
-
-
-def _owner_dicts(item: Module | Optimizer) -> Iterator[dict[Any, Any]]:
-    """Yield the dicts in which a module registers its parts."""
-    if isinstance(item, Module):
-        yield from (item._parameters, item._buffers, item._modules)
-
-
-def _hook_dicts(item: Module | Optimizer) -> Iterator[dict[Any, Any]]:
-    """Yield the dicts in which a module or an optimizer registers its hooks."""
-    if isinstance(item, Optimizer):
-        yield from (item._optimizer_step_pre_hooks, item._optimizer_step_post_hooks)
-    else:
-        yield from (
-            item._forward_hooks,
-            item._forward_pre_hooks,
-            item._backward_hooks,
-            item._backward_pre_hooks,
-        )
+                for item in filter(torch.is_tensor, entries.values()):
+                    memory.add("{}() == {}", item.data_ptr, item.data_ptr())
 
 
 class _Unhooked:
     """The claim that dicts of hooks are empty and parameters have no hooks.
+
+    Args:
+        places: Modules and optimizers, each with the name of an attribute that is such a dict.
+        common: The dicts of all modules or optimizers.
+        parameters: The parameters.
 
     Attributes:
         handle_id: The number of the next handle of a hook when the claim last held.
@@ -227,15 +234,22 @@ class _Unhooked:
 
     _hooks = operator.attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
 
-    def __init__(self, owners: Sequence[Mapping[Any, Any]], parameters: Sequence[torch.Tensor]) -> None:
-        self._owners = owners
+    def __init__(
+        self,
+        places: Sequence[tuple[Module | Optimizer, str]],
+        common: Sequence[Mapping[Any, Any]],
+        parameters: Sequence[torch.Tensor],
+    ) -> None:
+        self._places = places
+        self._common = common
         self._parameters = parameters
         self.handle_id = -1
 
     def holds(self) -> bool:
         """Return whether there are no hooks, and remember the next handle if so."""
         next_id = RemovableHandle.next_id
-        if any(self._owners) or any(map(any, map(self._hooks, self._parameters))):
+        owners = itertools.chain(itertools.starmap(getattr, self._places), self._common)
+        if any(owners) or any(map(any, map(self._hooks, self._parameters))):
             return False
         self.handle_id = next_id
         return True
