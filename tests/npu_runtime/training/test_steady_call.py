@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from npu_runtime import TrainStep
 from npu_runtime._torch.state import below_autograd
-from npu_runtime.training.capture.capture_state import activity
+from npu_runtime.training.capture.capture_state import activity, in_capture
 from npu_runtime.training.steady_call import CHANGED, make_steady_call
 
 
@@ -331,6 +331,26 @@ def test_grad_mode_is_as_before_after_a_step_that_fails_too(monkeypatch: pytest.
     with pytest.raises(RuntimeError, match="out of luck"):
         steady.call(steady.batch, {})
 
+    assert torch.is_grad_enabled()
+    assert steady.model(steady.batch[0]).requires_grad
+    assert steady.step(*steady.batch).isfinite()
+
+
+def test_an_interrupt_at_the_end_of_a_step_leaves_the_thread_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steady = Steady()
+
+    def record_gradients(enabled: bool) -> None:
+        torch._C._set_grad_enabled(enabled)
+        if enabled:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(steady.call.__globals__, "record_gradients", record_gradients)  # type: ignore[attr-defined]
+    with pytest.raises(KeyboardInterrupt):
+        steady.call(steady.batch, {})
+
+    assert not in_capture()
     assert torch.is_grad_enabled()
     assert steady.model(steady.batch[0]).requires_grad
     assert steady.step(*steady.batch).isfinite()
