@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import sys
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -354,6 +356,27 @@ def test_an_interrupt_at_the_end_of_a_step_leaves_the_thread_as_it_was(
     assert torch.is_grad_enabled()
     assert steady.model(steady.batch[0]).requires_grad
     assert steady.step(*steady.batch).isfinite()
+
+
+def test_an_interrupt_at_the_beginning_of_a_step_does_not_keep_its_lock() -> None:
+    steady = Steady()
+
+    def interrupt(frame: Any, event: str, called: Any) -> None:  # noqa: ARG001 - the interface of profilers
+        # As Python handles a signal: at the end of a call, before the next instruction.
+        if event == "c_return" and called.__name__ == "acquire":
+            raise KeyboardInterrupt
+
+    with contextlib.suppress(KeyboardInterrupt):
+        sys.setprofile(interrupt)
+        try:
+            steady.step(*steady.batch)
+        finally:
+            sys.setprofile(None)
+    other = threading.Thread(target=steady.step, args=steady.batch, daemon=True)
+    other.start()
+    other.join(timeout=5)
+
+    assert not other.is_alive()
 
 
 def test_a_step_that_draws_random_numbers_has_no_steady_call() -> None:
