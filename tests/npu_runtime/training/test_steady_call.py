@@ -28,10 +28,10 @@ class Net(nn.Module):
         super().__init__()
         self.first, self.act, self.second = nn.Linear(4, 4), nn.LeakyReLU(0.1), nn.Linear(4, 4)
         self.norm = nn.BatchNorm1d(4)
-        self.scale = 2.0
+        self.scale, self.shift = 2.0, torch.zeros(4)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.second(self.act(self.first(self.norm(x)))) * self.scale
+        return self.second(self.act(self.first(self.norm(x)))) * self.scale + self.shift
 
 
 class Relu(nn.LeakyReLU):
@@ -121,6 +121,9 @@ CHANGES: dict[str, Callable[[Steady], Any]] = {
     "evaluation of one module": lambda it: it.model.act.eval(),
     "a number of a module": lambda it: setattr(it.model, "scale", 3.0),
     "an integer in place of a float": lambda it: setattr(it.model, "scale", 2),
+    "another tensor": lambda it: setattr(it.model, "shift", torch.ones(4)),
+    "the content of a tensor": lambda it: it.model.shift.fill_(1),
+    "the memory of a tensor": lambda it: move(it.model.shift),
     "a new attribute": lambda it: setattr(it.model.act, "more", 1),
     "a deleted attribute": lambda it: delattr(it.model, "scale"),
     "another module": lambda it: setattr(it.model, "act", nn.Tanh()),
@@ -361,7 +364,7 @@ def test_an_interrupt_at_the_end_of_a_step_leaves_the_thread_as_it_was(
 def test_an_interrupt_at_the_beginning_of_a_step_does_not_keep_its_lock() -> None:
     steady = Steady()
 
-    def interrupt(frame: Any, event: str, called: Any) -> None:  # noqa: ARG001 - the interface of profilers
+    def interrupt(frame: Any, event: str, called: Any) -> None:
         # As Python handles a signal: at the end of a call, before the next instruction.
         if event == "c_return" and called.__name__ == "acquire":
             raise KeyboardInterrupt

@@ -12,7 +12,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch.nn import Module
@@ -36,6 +36,8 @@ _BAKED_BY_VALUE = (int, float, bool, str, type(None))
 _OWNERS = ("_parameters", "_buffers", "_modules")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _STEP_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+# A module or an optimizer, and the name of one of these dicts.
+_Place: TypeAlias = "tuple[Module | Optimizer, str]"
 # The attributes that `Module.__init__` sets: flags and owner dicts are compared separately, hooks too.
 _STANDARD = frozenset(vars(Module()))
 
@@ -162,8 +164,8 @@ class Guards:
 
     def _add_parts(self) -> None:
         parts = self._parts
-        owners = [(item, name) for item in self._modules for name in _OWNERS]
-        hooks = [(item, name) for item in self._modules for name in _HOOKS]
+        owners: list[_Place] = [(item, name) for item in self._modules for name in _OWNERS]
+        hooks: list[_Place] = [(item, name) for item in self._modules for name in _HOOKS]
         hooks += [(item, name) for item in self._optimizers for name in _STEP_HOOKS]
         # Every hook has a handle, and handles are numbered: few calls look for new hooks.
         common = [*global_module_hooks(), *global_step_hooks()]
@@ -187,21 +189,27 @@ class Guards:
             parts.add("type({}) is {}", module, type(module))
             parts.add(f"len({{}}) == {len(vars(module))}", vars(module))  # an attribute was added or deleted
             # Attributes that a trace bakes in by identity: functions, tuples of sizes, tensors, private ones.
-            parts.add_items(
-                vars(module),
-                {
-                    key: item
-                    for key, item in vars(module).items()
-                    if key not in _STANDARD and (type(item) not in _BAKED_BY_VALUE or key.startswith("_"))
-                },
-            )
+            baked = {
+                key: item
+                for key, item in vars(module).items()
+                if key not in _STANDARD and (type(item) not in _BAKED_BY_VALUE or key.startswith("_"))
+            }
+            parts.add_items(vars(module), baked)
+            # The content of tensors is baked in, too. Those made in inference mode do not count versions.
+            for item in filter(torch.is_tensor, baked.values()):
+                if not item.is_inference():
+                    parts.add(f"{{}}._version == {item._version}", item)
+                if type(item) is torch.Tensor and item.layout is torch.strided:
+                    parts.add("{}() == {}", item.data_ptr, item.data_ptr())
         for optimizer in self._optimizers:
             parts.add("type({}) is {}", optimizer, type(optimizer))
             step = vars(optimizer).get("step")
             text = "({}('step') is {} or not {}({}))"
             parts.add(text, vars(optimizer).get, step, has_replaced_step, optimizer)
-        for group in itertools.chain.from_iterable(item.param_groups for item in self._optimizers):
-            parts.add_elements("{}", _Entry(group, "params"), group["params"])
+            # By place, not by group: a step names the numbers of groups by these.
+            parts.add(f"len({{}}.param_groups) == {len(optimizer.param_groups)}", optimizer)
+            for index, group in enumerate(optimizer.param_groups):
+                parts.add_elements(f"{{}}.param_groups[{index}]['params']", optimizer, group["params"])
 
     def _add_memory(self) -> None:
         memory = self._memory
@@ -224,7 +232,7 @@ class _Unhooked:
     """The claim that dicts of hooks are empty and parameters have no hooks.
 
     Args:
-        places: Modules and optimizers, each with the name of an attribute that is such a dict.
+        places: Where such dicts are.
         common: The dicts of all modules or optimizers.
         parameters: The parameters.
 
@@ -236,7 +244,7 @@ class _Unhooked:
 
     def __init__(
         self,
-        places: Sequence[tuple[Module | Optimizer, str]],
+        places: Sequence[_Place],
         common: Sequence[Mapping[Any, Any]],
         parameters: Sequence[torch.Tensor],
     ) -> None:
