@@ -322,3 +322,40 @@ def test_a_tensor_of_a_module_that_cannot_be_compared_by_memory_does_not_prevent
     losses = [step(x, y) for _ in range(4)]
 
     assert losses[3] < losses[0]
+
+
+class Boosted(optim.Optimizer):
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 0.01})
+        self.factor = 1.0
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                rate = group["lr"] * self.factor * group.get("boost", 1.0)
+                parameter.add_(parameter.grad, alpha=-rate)
+
+
+OPTIMIZER_CHANGES: dict[str, Callable[[Boosted], Any]] = {
+    "an attribute": lambda optimizer: setattr(optimizer, "factor", 5.0),
+    "a new entry of a group": lambda optimizer: optimizer.param_groups[0].update(boost=5.0),
+}
+
+
+@pytest.mark.parametrize("change", OPTIMIZER_CHANGES.values(), ids=OPTIMIZER_CHANGES)
+def test_what_the_step_of_an_own_optimizer_reads_is_noticed(change: Callable[[Boosted], Any]) -> None:
+    found = []
+    for is_eager in (False, True):
+        torch.manual_seed(0)
+        model = nn.Linear(4, 3)
+        optimizer = Boosted(model.parameters())
+        step = TrainStep(model, optimizer, mse)
+        x, y = torch.randn(6, 4), torch.randn(6, 3)
+        for number in range(6):
+            if number == 3:
+                change(optimizer)
+            eager(model, optimizer, mse, x, y) if is_eager else step(x, y)
+        found.append(dict(model.state_dict()))
+
+    torch.testing.assert_close(*found)

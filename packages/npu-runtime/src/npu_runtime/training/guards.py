@@ -12,7 +12,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch.nn import Module
@@ -27,7 +27,7 @@ from npu_runtime._torch.tracing import (
     global_step_hooks,
     has_replaced_step,
 )
-from npu_runtime.codegen.compiled_function import load_function
+from npu_runtime.training.guard_conditions import Conditions, Entry, compile_conditions, write_all
 from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.components import TrainingComponents
 
@@ -36,6 +36,8 @@ _BAKED_BY_VALUE = (int, float, bool, str, type(None))
 _OWNERS = ("_parameters", "_buffers", "_modules")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _STEP_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+# The public attributes of an optimizer that are compared in other ways.
+_CHECKED = frozenset({"param_groups", "state", "step"})
 # A module or an optimizer, and the name of one of these dicts.
 _Place: TypeAlias = "tuple[Module | Optimizer, str]"
 # The attributes that `Module.__init__` sets: flags and owner dicts are compared separately, hooks too.
@@ -64,20 +66,22 @@ class Guards:
         self._tensors = [*self._parameters, *components.buffers().values()]
         self._types = self._current_types()
         self.in_default_state = has_default_torch_state()
-        self._flags, self._parts, self._memory = _Conditions(), _Conditions(), _Conditions()
+        self._flags, self._parts, self._memory = Conditions(), Conditions(), Conditions()
         self._add_modes()
         self._add_settings()
-        self._add_parts()
+        self._add_registrations()
+        self._add_modules()
+        self._add_optimizers()
         self._add_memory()
 
     @functools.cached_property
     def hold(self) -> Callable[[], bool]:
         """Return whether all guards hold."""
-        return _compile(self._flags, self._parts, self._memory)
+        return compile_conditions(self._flags, self._parts, self._memory)
 
     def write(self, objects: dict[str, Any]) -> str:
         """Return the expression of `hold`, which may raise KeyError, and add the objects that it names."""
-        return _write_all(objects, self._flags, self._parts, self._memory)
+        return write_all(objects, self._flags, self._parts, self._memory)
 
     @functools.cached_property
     def has_same_parts(self) -> Callable[[], bool]:
@@ -85,12 +89,12 @@ class Guards:
 
         The parameters that optimizers train must also be the same.
         """
-        return _compile(self._parts)
+        return compile_conditions(self._parts)
 
     @functools.cached_property
     def has_same_memory(self) -> Callable[[], bool]:
         """Return whether tensors have the same addresses, and optimizers the same state and groups."""
-        return _compile(self._memory)
+        return compile_conditions(self._memory)
 
     def has_same_types(self) -> bool:
         """Return whether parameters and buffers have the same shapes, strides, dtypes and devices."""
@@ -131,7 +135,7 @@ class Guards:
         for module in self._modules:
             # In its dict, where it usually is: `Module.__getattr__` makes other reads slow.
             if "training" in vars(module):
-                flags.add("{} is {}", _Entry(vars(module), "training"), module.training)
+                flags.add("{} is {}", Entry(vars(module), "training"), module.training)
             else:
                 flags.add("{}.training is {}", module, module.training)
         if self._tensors:
@@ -144,14 +148,14 @@ class Guards:
         for owner, key in self._number_attributes():
             # Identity holds in nearly every call; repr() also takes a NaN for the same as itself.
             values = owner[key], repr(owner[key])
-            self._flags.add("({0} is {1} or repr({0}) == {2})", _Entry(owner, key), *values)
+            self._flags.add("({0} is {1} or repr({0}) == {2})", Entry(owner, key), *values)
         for group in itertools.chain.from_iterable(item.param_groups for item in self._optimizers):
             keys = [
                 key for key, item in group.items() if key != "params" and not hyperparameters.is_open(item)
             ]
             # An open number that becomes a setting, as weight_decay=0 is, selects another specialization.
             for key in group.keys() - {"params", *keys}:
-                entry = _Entry(group, key)
+                entry = Entry(group, key)
                 if type(group[key]) is float:
                     # The same number as before, in most calls.
                     text = "({0} is {1} or type({0}) is float and {2}({0}))"
@@ -162,7 +166,7 @@ class Guards:
                 read = operator.itemgetter(*keys)
                 self._flags.add("{}({}) == {}", read, group, read(group))
 
-    def _add_parts(self) -> None:
+    def _add_registrations(self) -> None:
         parts = self._parts
         owners: list[_Place] = [(item, name) for item in self._modules for name in _OWNERS]
         hooks: list[_Place] = [(item, name) for item in self._modules for name in _HOOKS]
@@ -181,10 +185,13 @@ class Guards:
         held = [pair for pair in (*owners, *hooks) if getattr(*pair)]
         for item, name in held:
             # Another dict in its place removes hooks, and so does `__setstate__` of a module.
-            parts.add("{} is {}", _Entry(vars(item), name), getattr(item, name))
+            parts.add("{} is {}", Entry(vars(item), name), getattr(item, name))
         for registered in (*itertools.starmap(getattr, held), *filter(None, common)):
             parts.add(f"len({{}}) == {len(registered)}", registered)
             parts.add_items(registered, registered)
+
+    def _add_modules(self) -> None:
+        parts = self._parts
         for module in self._modules:
             parts.add("type({}) is {}", module, type(module))
             parts.add(f"len({{}}) == {len(vars(module))}", vars(module))  # an attribute was added or deleted
@@ -201,6 +208,9 @@ class Guards:
                     parts.add(f"{{}}._version == {item._version}", item)
                 if type(item) is torch.Tensor and item.layout is torch.strided:
                     parts.add("{}() == {}", item.data_ptr, item.data_ptr())
+
+    def _add_optimizers(self) -> None:
+        parts = self._parts
         for optimizer in self._optimizers:
             parts.add("type({}) is {}", optimizer, type(optimizer))
             step = vars(optimizer).get("step")
@@ -210,6 +220,12 @@ class Guards:
             parts.add(f"len({{}}.param_groups) == {len(optimizer.param_groups)}", optimizer)
             for index, group in enumerate(optimizer.param_groups):
                 parts.add_elements(f"{{}}.param_groups[{index}]['params']", optimizer, group["params"])
+            if not type(optimizer).__module__.startswith("torch.optim"):
+                # Its step may read its attributes, and entries of its groups that have defaults in code.
+                public = {key: item for key, item in vars(optimizer).items() if not key.startswith("_")}
+                parts.add_items(vars(optimizer), {key: public[key] for key in public.keys() - _CHECKED})
+                for group in optimizer.param_groups:
+                    parts.add(f"len({{}}) == {len(group)}", group)
 
     def _add_memory(self) -> None:
         memory = self._memory
@@ -261,73 +277,3 @@ class _Unhooked:
             return False
         self.handle_id = next_id
         return True
-
-
-class _Entry(NamedTuple):
-    """An entry of a dict, in a condition."""
-
-    owner: Mapping[Any, Any]
-    key: Any
-
-
-class _Conditions:
-    """Conditions over objects, as Python expressions."""
-
-    def __init__(self) -> None:
-        self._added: list[tuple[str, tuple[Any, ...]]] = []
-
-    def add(self, text: str, *items: Any) -> None:
-        """Add a condition: an expression with a field for each object."""
-        self._added.append((text, items))  # not yet a text: most guards of a new step are never compiled
-
-    def write(self, objects: dict[str, Any]) -> Iterator[str]:
-        """Yield the expressions, and add the objects that they name."""
-        for text, items in self._added:
-            yield text.format(*(_write(item, objects) for item in items))
-
-    def add_items(self, owner: Mapping[Any, Any], items: Mapping[Any, Any]) -> None:
-        """Add for each of some items of a dict that its value is the same object."""
-        for key, item in items.items():
-            self.add("{} is {}", _Entry(owner, key), item)
-
-    def add_elements(self, text: str, owner: Any, elements: Sequence[Any]) -> None:
-        """Add that the list which an expression returns has the same objects as elements."""
-        self.add(f"len(items := {text}) == {len(elements)}", owner)
-        for index, element in enumerate(elements):
-            self.add(f"items[{index}] is {{}}", element)
-
-
-def _write(item: Any, objects: dict[str, Any]) -> str:
-    """Return an expression of an object, and add those that it names."""
-    if item is None or item is True or item is False:
-        return repr(item)
-    if isinstance(item, _Entry):
-        # A key in the code is found faster than one among the globals.
-        key = repr(item.key) if type(item.key) is str else _write(item.key, objects)
-        return f"{_write(item.owner, objects)}[{key}]"
-    name = f"o{id(item)}"
-    objects[name] = item
-    return name
-
-
-def _write_all(objects: dict[str, Any], *conditions: _Conditions) -> str:
-    """Return the expression that all conditions hold, and add the objects that it names."""
-    texts = itertools.chain.from_iterable(part.write(objects) for part in conditions)
-    return "\n            and ".join(texts) or "True"
-
-
-def _compile(*conditions: _Conditions) -> Callable[[], bool]:
-    """Return a function that returns whether all conditions hold; a key that is gone breaks one."""
-    objects: dict[str, Any] = {}
-    text = _write_all(objects, *conditions)
-    source = f"""\
-def hold():
-    try:
-        return (
-            {text}
-        )
-    except KeyError:
-        return False
-"""
-    hold: Callable[[], bool] = load_function("hold", "guards", source, objects)
-    return hold
