@@ -272,3 +272,90 @@ def test_a_number_of_the_optimizer_that_becomes_an_integer_and_a_float_again_is_
         found.append(model.weight.detach())
 
     torch.testing.assert_close(*found)
+
+
+def swap_groups(optimizer: optim.Optimizer) -> None:
+    optimizer.param_groups.reverse()
+
+
+def move_into_first_group(optimizer: optim.Optimizer) -> None:
+    first, second = optimizer.param_groups
+    optimizer.param_groups = [
+        {**first, "params": [*first["params"], *second["params"][:1]]},
+        {**second, "params": second["params"][1:]},
+    ]
+
+
+def merge_groups(optimizer: optim.Optimizer) -> None:
+    first, second = optimizer.param_groups
+    optimizer.param_groups = [{**first, "params": [*first["params"], *second["params"]]}]
+
+
+@pytest.mark.parametrize("change", [swap_groups, move_into_first_group, merge_groups])
+def test_parameters_are_trained_with_the_rate_of_the_group_they_are_in(
+    change: Callable[[optim.Optimizer], None],
+) -> None:
+    found = []
+    for is_eager in (False, True):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3))
+        groups = [{"params": list(model[0].parameters())}, {"params": list(model[1].parameters()), "lr": 0.3}]
+        optimizer = optim.SGD(groups, lr=0.01, momentum=0.9)
+        step = TrainStep(model, optimizer, mse)
+        x, y = torch.randn(6, 4), torch.randn(6, 3)
+        for number in range(6):
+            if number == 3:
+                change(optimizer)
+            eager(model, optimizer, mse, x, y) if is_eager else step(x, y)
+        found.append(dict(model.state_dict()))
+
+    torch.testing.assert_close(*found)
+
+
+def test_a_tensor_of_a_module_that_cannot_be_compared_by_memory_does_not_prevent_a_step(parts: Any) -> None:
+    model, optimizer, x, y = parts
+    model.sparse = torch.eye(3).to_sparse()
+    with torch.inference_mode():
+        model.made = torch.ones(3)
+    step = TrainStep(model, optimizer, mse)
+
+    losses = [step(x, y) for _ in range(4)]
+
+    assert losses[3] < losses[0]
+
+
+class Boosted(optim.Optimizer):
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 0.01})
+        self.factor = 1.0
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                rate = group["lr"] * self.factor * group.get("boost", 1.0)
+                parameter.add_(parameter.grad, alpha=-rate)
+
+
+OPTIMIZER_CHANGES: dict[str, Callable[[Boosted], Any]] = {
+    "an attribute": lambda optimizer: setattr(optimizer, "factor", 5.0),
+    "a new entry of a group": lambda optimizer: optimizer.param_groups[0].update(boost=5.0),
+}
+
+
+@pytest.mark.parametrize("change", OPTIMIZER_CHANGES.values(), ids=OPTIMIZER_CHANGES)
+def test_what_the_step_of_an_own_optimizer_reads_is_noticed(change: Callable[[Boosted], Any]) -> None:
+    found = []
+    for is_eager in (False, True):
+        torch.manual_seed(0)
+        model = nn.Linear(4, 3)
+        optimizer = Boosted(model.parameters())
+        step = TrainStep(model, optimizer, mse)
+        x, y = torch.randn(6, 4), torch.randn(6, 3)
+        for number in range(6):
+            if number == 3:
+                change(optimizer)
+            eager(model, optimizer, mse, x, y) if is_eager else step(x, y)
+        found.append(dict(model.state_dict()))
+
+    torch.testing.assert_close(*found)

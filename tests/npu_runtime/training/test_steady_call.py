@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import sys
+import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from npu_runtime import TrainStep
 from npu_runtime._torch.state import below_autograd
-from npu_runtime.training.capture.capture_state import activity
+from npu_runtime.training.capture.capture_state import activity, in_capture
 from npu_runtime.training.steady_call import CHANGED, make_steady_call
 
 
@@ -24,15 +28,19 @@ class Net(nn.Module):
         super().__init__()
         self.first, self.act, self.second = nn.Linear(4, 4), nn.LeakyReLU(0.1), nn.Linear(4, 4)
         self.norm = nn.BatchNorm1d(4)
-        self.scale = 2.0
+        self.scale, self.shift = 2.0, torch.zeros(4)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.second(self.act(self.first(self.norm(x)))) * self.scale
+        return self.second(self.act(self.first(self.norm(x)))) * self.scale + self.shift
 
 
 class Relu(nn.LeakyReLU):
     def forward(self, x: Tensor) -> Tensor:
         return x.relu()
+
+
+class Halving(optim.SGD):
+    pass
 
 
 class FunctionMode(TorchFunctionMode):
@@ -75,6 +83,23 @@ def replace_state(steady: Steady) -> None:
     state["momentum_buffer"] = state["momentum_buffer"].clone()
 
 
+def move_state(steady: Steady) -> None:
+    move(steady.optimizer.state[steady.model.first.weight]["momentum_buffer"])
+
+
+def replace_step(steady: Steady) -> None:
+    steady.optimizer.step = lambda closure=None: None  # type: ignore[method-assign, assignment]
+
+
+def restore(steady: Steady) -> None:
+    steady.model.norm.__setstate__(copy.deepcopy(vars(steady.model.norm)))
+
+
+def replace_hooks(steady: Steady) -> None:
+    steady.model.act._forward_hooks = OrderedDict()
+    steady.model.act.register_forward_hook(lambda *_: None)
+
+
 def rebind(steady: Steady) -> None:
     steady.step.artifact.rebind_components()
 
@@ -96,6 +121,9 @@ CHANGES: dict[str, Callable[[Steady], Any]] = {
     "evaluation of one module": lambda it: it.model.act.eval(),
     "a number of a module": lambda it: setattr(it.model, "scale", 3.0),
     "an integer in place of a float": lambda it: setattr(it.model, "scale", 2),
+    "another tensor": lambda it: setattr(it.model, "shift", torch.ones(4)),
+    "the content of a tensor": lambda it: it.model.shift.fill_(1),
+    "the memory of a tensor": lambda it: move(it.model.shift),
     "a new attribute": lambda it: setattr(it.model.act, "more", 1),
     "a deleted attribute": lambda it: delattr(it.model, "scale"),
     "another module": lambda it: setattr(it.model, "act", nn.Tanh()),
@@ -116,6 +144,11 @@ CHANGES: dict[str, Callable[[Steady], Any]] = {
     "loaded state": lambda it: it.optimizer.load_state_dict(it.optimizer.state_dict()),
     "state that is gone": lambda it: it.optimizer.state.clear(),
     "other state": replace_state,
+    "the memory of state": move_state,
+    "the class of the optimizer": lambda it: setattr(it.optimizer, "__class__", Halving),
+    "a step that is set on the optimizer": replace_step,
+    "a module as it was pickled": restore,
+    "a hook in another dict": replace_hooks,
     "another binding": rebind,
 }
 
@@ -130,6 +163,54 @@ def test_a_change_of_what_a_step_is_bound_to_is_noticed(change: Callable[[Steady
     kept = [item.clone() for item in steady.model.parameters()]
     assert steady.call(steady.batch, {}) is CHANGED
     assert all(map(torch.equal, steady.model.parameters(), kept)), "no step was taken"
+
+
+def test_hooks_are_gone_once_another_dict_is_in_place_of_theirs() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    model.register_forward_hook(lambda module, args, result: result * 3)
+    step = TrainStep(model, optim.SGD(model.parameters(), lr=0.0), F.mse_loss)
+    x, y = torch.randn(6, 4), torch.randn(6, 3)
+    hooked = [step(x, y) for _ in range(3)]
+
+    model._forward_hooks = OrderedDict()
+
+    torch.testing.assert_close(hooked[2], F.mse_loss(model(x) * 3, y).detach())
+    torch.testing.assert_close(step(x, y), F.mse_loss(model(x), y).detach())
+
+
+@pytest.mark.parametrize("backend", ["aten", "host"])
+def test_state_that_was_given_other_memory_is_read_and_updated_there(backend: str) -> None:
+    found = []
+    for eager in (False, True):
+        torch.manual_seed(0)
+        model = nn.Linear(4, 3)
+        optimizer = optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        step = TrainStep(model, optimizer, F.mse_loss, backend=backend)
+        x, y = torch.randn(6, 4), torch.randn(6, 3)
+        for number in range(5):
+            if number == 3:
+                for state in optimizer.state.values():
+                    state["momentum_buffer"].data = torch.zeros_like(state["momentum_buffer"])
+            if eager:
+                optimizer.zero_grad()
+                F.mse_loss(model(x), y).backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+            else:
+                step(x, y)
+        found.append([state["momentum_buffer"] for state in optimizer.state.values()])
+
+    torch.testing.assert_close(*found)
+
+
+def test_a_scheduler_that_is_made_between_steps_leaves_the_generated_call() -> None:
+    steady = Steady()
+
+    scheduler = optim.lr_scheduler.ExponentialLR(steady.optimizer, 0.5)  # replaces the optimizer's step
+    steady.optimizer._opt_called = True  # type: ignore[attr-defined]
+    scheduler.step()
+
+    assert steady.call(steady.batch, {}) is not CHANGED
 
 
 CONTEXTS: dict[str, Callable[[], Any]] = {
@@ -258,6 +339,47 @@ def test_grad_mode_is_as_before_after_a_step_that_fails_too(monkeypatch: pytest.
     assert torch.is_grad_enabled()
     assert steady.model(steady.batch[0]).requires_grad
     assert steady.step(*steady.batch).isfinite()
+
+
+def test_an_interrupt_at_the_end_of_a_step_leaves_the_thread_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steady = Steady()
+
+    def record_gradients(enabled: bool) -> None:
+        torch._C._set_grad_enabled(enabled)
+        if enabled:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(steady.call.__globals__, "record_gradients", record_gradients)  # type: ignore[attr-defined]
+    with pytest.raises(KeyboardInterrupt):
+        steady.call(steady.batch, {})
+
+    assert not in_capture()
+    assert torch.is_grad_enabled()
+    assert steady.model(steady.batch[0]).requires_grad
+    assert steady.step(*steady.batch).isfinite()
+
+
+def test_an_interrupt_at_the_beginning_of_a_step_does_not_keep_its_lock() -> None:
+    steady = Steady()
+
+    def interrupt(frame: Any, event: str, called: Any) -> None:
+        # As Python handles a signal: at the end of a call, before the next instruction.
+        if event == "c_return" and called.__name__ == "acquire":
+            raise KeyboardInterrupt
+
+    with contextlib.suppress(KeyboardInterrupt):
+        sys.setprofile(interrupt)
+        try:
+            steady.step(*steady.batch)
+        finally:
+            sys.setprofile(None)
+    other = threading.Thread(target=steady.step, args=steady.batch, daemon=True)
+    other.start()
+    other.join(timeout=5)
+
+    assert not other.is_alive()
 
 
 def test_a_step_that_draws_random_numbers_has_no_steady_call() -> None:

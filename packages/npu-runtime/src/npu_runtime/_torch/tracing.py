@@ -440,7 +440,9 @@ def foreign_kernels() -> list[str]:
 
 
 def _kernels_of_pytorch() -> set[str]:
-    modules = [module for name, module in [*sys.modules.items()] if module and name.startswith("torch.")]
+    modules = [
+        module for name, module in [*sys.modules.items()] if module is not None and name.startswith("torch.")
+    ]
     libraries = (item for module in modules for item in [*vars(module).values()] if type(item) is Library)
     return {name for library in libraries for name in getattr(library, "_op_impls", ())}
 

@@ -216,8 +216,8 @@ class PlannedProgram:
                 return self._launch(given, numbers, borrow)
         # Set directly: `torch.set_grad_enabled` takes ten times as long.
         before = torch.is_grad_enabled()
-        record_gradients(False)
         try:
+            record_gradients(False)  # in the block: Ctrl-C is raised at the end of a call
             return self._launch(given, numbers, borrow)
         finally:
             record_gradients(before)

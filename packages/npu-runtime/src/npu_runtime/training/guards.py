@@ -12,7 +12,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import torch
 from torch.nn import Module
@@ -21,12 +21,25 @@ from torch.utils.hooks import RemovableHandle
 
 from npu_runtime._torch.state import MODE_COUNTS, STATE_CHANGES, has_default_torch_state
 from npu_runtime._torch.tensors import make_tensor_guard
-from npu_runtime._torch.tracing import autocast_settings, global_module_hooks, global_step_hooks
-from npu_runtime.codegen.compiled_function import load_function
+from npu_runtime._torch.tracing import (
+    autocast_settings,
+    global_module_hooks,
+    global_step_hooks,
+    has_replaced_step,
+)
+from npu_runtime.training.guard_conditions import Conditions, Entry, compile_conditions, write_all
 from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.components import TrainingComponents
 
 _BAKED_BY_VALUE = (int, float, bool, str, type(None))
+# The dicts in which a module registers its parts, and its hooks; and those of the hooks of an optimizer.
+_OWNERS = ("_parameters", "_buffers", "_modules")
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_STEP_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+# The public attributes of an optimizer that are compared in other ways.
+_CHECKED = frozenset({"param_groups", "state", "step"})
+# A module or an optimizer, and the name of one of these dicts.
+_Place: TypeAlias = "tuple[Module | Optimizer, str]"
 # The attributes that `Module.__init__` sets: flags and owner dicts are compared separately, hooks too.
 _STANDARD = frozenset(vars(Module()))
 
@@ -53,20 +66,22 @@ class Guards:
         self._tensors = [*self._parameters, *components.buffers().values()]
         self._types = self._current_types()
         self.in_default_state = has_default_torch_state()
-        self._flags, self._parts, self._memory = _Conditions(), _Conditions(), _Conditions()
+        self._flags, self._parts, self._memory = Conditions(), Conditions(), Conditions()
         self._add_modes()
         self._add_settings()
-        self._add_parts()
+        self._add_registrations()
+        self._add_modules()
+        self._add_optimizers()
         self._add_memory()
 
     @functools.cached_property
     def hold(self) -> Callable[[], bool]:
         """Return whether all guards hold."""
-        return _compile(self._flags, self._parts, self._memory)
+        return compile_conditions(self._flags, self._parts, self._memory)
 
     def write(self, objects: dict[str, Any]) -> str:
         """Return the expression of `hold`, which may raise KeyError, and add the objects that it names."""
-        return _write_all(objects, self._flags, self._parts, self._memory)
+        return write_all(objects, self._flags, self._parts, self._memory)
 
     @functools.cached_property
     def has_same_parts(self) -> Callable[[], bool]:
@@ -74,12 +89,12 @@ class Guards:
 
         The parameters that optimizers train must also be the same.
         """
-        return _compile(self._parts)
+        return compile_conditions(self._parts)
 
     @functools.cached_property
     def has_same_memory(self) -> Callable[[], bool]:
         """Return whether tensors have the same addresses, and optimizers the same state and groups."""
-        return _compile(self._memory)
+        return compile_conditions(self._memory)
 
     def has_same_types(self) -> bool:
         """Return whether parameters and buffers have the same shapes, strides, dtypes and devices."""
@@ -120,7 +135,7 @@ class Guards:
         for module in self._modules:
             # In its dict, where it usually is: `Module.__getattr__` makes other reads slow.
             if "training" in vars(module):
-                flags.add("{} is {}", _Entry(vars(module), "training"), module.training)
+                flags.add("{} is {}", Entry(vars(module), "training"), module.training)
             else:
                 flags.add("{}.training is {}", module, module.training)
         if self._tensors:
@@ -133,14 +148,14 @@ class Guards:
         for owner, key in self._number_attributes():
             # Identity holds in nearly every call; repr() also takes a NaN for the same as itself.
             values = owner[key], repr(owner[key])
-            self._flags.add("({0} is {1} or repr({0}) == {2})", _Entry(owner, key), *values)
+            self._flags.add("({0} is {1} or repr({0}) == {2})", Entry(owner, key), *values)
         for group in itertools.chain.from_iterable(item.param_groups for item in self._optimizers):
             keys = [
                 key for key, item in group.items() if key != "params" and not hyperparameters.is_open(item)
             ]
             # An open number that becomes a setting, as weight_decay=0 is, selects another specialization.
             for key in group.keys() - {"params", *keys}:
-                entry = _Entry(group, key)
+                entry = Entry(group, key)
                 if type(group[key]) is float:
                     # The same number as before, in most calls.
                     text = "({0} is {1} or type({0}) is float and {2}({0}))"
@@ -151,38 +166,66 @@ class Guards:
                 read = operator.itemgetter(*keys)
                 self._flags.add("{}({}) == {}", read, group, read(group))
 
-    def _add_parts(self) -> None:
+    def _add_registrations(self) -> None:
         parts = self._parts
-        registering: list[Module | Optimizer] = [*self._modules, *self._optimizers]
-        owners = [owner for item in registering for owner in _owner_dicts(item)]
-        hooks = [
-            *global_module_hooks(),
-            *global_step_hooks(),
-            *(owner for item in registering for owner in _hook_dicts(item)),
-        ]
-        unhooked = _Unhooked([owner for owner in hooks if not owner], self._parameters)
+        owners: list[_Place] = [(item, name) for item in self._modules for name in _OWNERS]
+        hooks: list[_Place] = [(item, name) for item in self._modules for name in _HOOKS]
+        hooks += [(item, name) for item in self._optimizers for name in _STEP_HOOKS]
         # Every hook has a handle, and handles are numbered: few calls look for new hooks.
+        common = [*global_module_hooks(), *global_step_hooks()]
+        unhooked = _Unhooked(
+            [pair for pair in hooks if not getattr(*pair)],
+            [registered for registered in common if not registered],
+            self._parameters,
+        )
         parts.add("({0}.next_id == {1}.handle_id or {1}.holds())", RemovableHandle, unhooked)
-        empty = [owner for owner in owners if not owner]
+        empty = [getattr(*pair) for pair in owners if not getattr(*pair)]
         if empty:
             parts.add("not any({})", tuple(empty))
-        for owner in filter(None, owners + hooks):
-            parts.add(f"len({{}}) == {len(owner)}", owner)
-            parts.add_items(owner, owner)
+        held = [pair for pair in (*owners, *hooks) if getattr(*pair)]
+        for item, name in held:
+            # Another dict in its place removes hooks, and so does `__setstate__` of a module.
+            parts.add("{} is {}", Entry(vars(item), name), getattr(item, name))
+        for registered in (*itertools.starmap(getattr, held), *filter(None, common)):
+            parts.add(f"len({{}}) == {len(registered)}", registered)
+            parts.add_items(registered, registered)
+
+    def _add_modules(self) -> None:
+        parts = self._parts
         for module in self._modules:
             parts.add("type({}) is {}", module, type(module))
             parts.add(f"len({{}}) == {len(vars(module))}", vars(module))  # an attribute was added or deleted
             # Attributes that a trace bakes in by identity: functions, tuples of sizes, tensors, private ones.
-            parts.add_items(
-                vars(module),
-                {
-                    key: item
-                    for key, item in vars(module).items()
-                    if key not in _STANDARD and (type(item) not in _BAKED_BY_VALUE or key.startswith("_"))
-                },
-            )
-        for group in itertools.chain.from_iterable(item.param_groups for item in self._optimizers):
-            parts.add_elements("{}", _Entry(group, "params"), group["params"])
+            baked = {
+                key: item
+                for key, item in vars(module).items()
+                if key not in _STANDARD and (type(item) not in _BAKED_BY_VALUE or key.startswith("_"))
+            }
+            parts.add_items(vars(module), baked)
+            # The content of tensors is baked in, too. Those made in inference mode do not count versions.
+            for item in filter(torch.is_tensor, baked.values()):
+                if not item.is_inference():
+                    parts.add(f"{{}}._version == {item._version}", item)
+                if type(item) is torch.Tensor and item.layout is torch.strided:
+                    parts.add("{}() == {}", item.data_ptr, item.data_ptr())
+
+    def _add_optimizers(self) -> None:
+        parts = self._parts
+        for optimizer in self._optimizers:
+            parts.add("type({}) is {}", optimizer, type(optimizer))
+            step = vars(optimizer).get("step")
+            text = "({}('step') is {} or not {}({}))"
+            parts.add(text, vars(optimizer).get, step, has_replaced_step, optimizer)
+            # By place, not by group: a step names the numbers of groups by these.
+            parts.add(f"len({{}}.param_groups) == {len(optimizer.param_groups)}", optimizer)
+            for index, group in enumerate(optimizer.param_groups):
+                parts.add_elements(f"{{}}.param_groups[{index}]['params']", optimizer, group["params"])
+            if not type(optimizer).__module__.startswith("torch.optim"):
+                # Its step may read its attributes, and entries of its groups that have defaults in code.
+                public = {key: item for key, item in vars(optimizer).items() if not key.startswith("_")}
+                parts.add_items(vars(optimizer), {key: public[key] for key in public.keys() - _CHECKED})
+                for group in optimizer.param_groups:
+                    parts.add(f"len({{}}) == {len(group)}", group)
 
     def _add_memory(self) -> None:
         memory = self._memory
@@ -197,29 +240,17 @@ class Guards:
                 memory.add("not {}.state", optimizer)
             for entries in optimizer.state.values():
                 memory.add_items(entries, entries)
-
-
-def _owner_dicts(item: Module | Optimizer) -> Iterator[dict[Any, Any]]:
-    """Yield the dicts in which a module registers its parts."""
-    if isinstance(item, Module):
-        yield from (item._parameters, item._buffers, item._modules)
-
-
-def _hook_dicts(item: Module | Optimizer) -> Iterator[dict[Any, Any]]:
-    """Yield the dicts in which a module or an optimizer registers its hooks."""
-    if isinstance(item, Optimizer):
-        yield from (item._optimizer_step_pre_hooks, item._optimizer_step_post_hooks)
-    else:
-        yield from (
-            item._forward_hooks,
-            item._forward_pre_hooks,
-            item._backward_hooks,
-            item._backward_pre_hooks,
-        )
+                for item in filter(torch.is_tensor, entries.values()):
+                    memory.add("{}() == {}", item.data_ptr, item.data_ptr())
 
 
 class _Unhooked:
     """The claim that dicts of hooks are empty and parameters have no hooks.
+
+    Args:
+        places: Where such dicts are.
+        common: The dicts of all modules or optimizers.
+        parameters: The parameters.
 
     Attributes:
         handle_id: The number of the next handle of a hook when the claim last held.
@@ -227,85 +258,22 @@ class _Unhooked:
 
     _hooks = operator.attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
 
-    def __init__(self, owners: Sequence[Mapping[Any, Any]], parameters: Sequence[torch.Tensor]) -> None:
-        self._owners = owners
+    def __init__(
+        self,
+        places: Sequence[_Place],
+        common: Sequence[Mapping[Any, Any]],
+        parameters: Sequence[torch.Tensor],
+    ) -> None:
+        self._places = places
+        self._common = common
         self._parameters = parameters
         self.handle_id = -1
 
     def holds(self) -> bool:
         """Return whether there are no hooks, and remember the next handle if so."""
         next_id = RemovableHandle.next_id
-        if any(self._owners) or any(map(any, map(self._hooks, self._parameters))):
+        owners = itertools.chain(itertools.starmap(getattr, self._places), self._common)
+        if any(owners) or any(map(any, map(self._hooks, self._parameters))):
             return False
         self.handle_id = next_id
         return True
-
-
-class _Entry(NamedTuple):
-    """An entry of a dict, in a condition."""
-
-    owner: Mapping[Any, Any]
-    key: Any
-
-
-class _Conditions:
-    """Conditions over objects, as Python expressions."""
-
-    def __init__(self) -> None:
-        self._added: list[tuple[str, tuple[Any, ...]]] = []
-
-    def add(self, text: str, *items: Any) -> None:
-        """Add a condition: an expression with a field for each object."""
-        self._added.append((text, items))  # not yet a text: most guards of a new step are never compiled
-
-    def write(self, objects: dict[str, Any]) -> Iterator[str]:
-        """Yield the expressions, and add the objects that they name."""
-        for text, items in self._added:
-            yield text.format(*(_write(item, objects) for item in items))
-
-    def add_items(self, owner: Mapping[Any, Any], items: Mapping[Any, Any]) -> None:
-        """Add for each of some items of a dict that its value is the same object."""
-        for key, item in items.items():
-            self.add("{} is {}", _Entry(owner, key), item)
-
-    def add_elements(self, text: str, owner: Any, elements: Sequence[Any]) -> None:
-        """Add that the list which an expression returns has the same objects as elements."""
-        self.add(f"len(items := {text}) == {len(elements)}", owner)
-        for index, element in enumerate(elements):
-            self.add(f"items[{index}] is {{}}", element)
-
-
-def _write(item: Any, objects: dict[str, Any]) -> str:
-    """Return an expression of an object, and add those that it names."""
-    if item is None or item is True or item is False:
-        return repr(item)
-    if isinstance(item, _Entry):
-        # A key in the code is found faster than one among the globals.
-        key = repr(item.key) if type(item.key) is str else _write(item.key, objects)
-        return f"{_write(item.owner, objects)}[{key}]"
-    name = f"o{id(item)}"
-    objects[name] = item
-    return name
-
-
-def _write_all(objects: dict[str, Any], *conditions: _Conditions) -> str:
-    """Return the expression that all conditions hold, and add the objects that it names."""
-    texts = itertools.chain.from_iterable(part.write(objects) for part in conditions)
-    return "\n            and ".join(texts) or "True"
-
-
-def _compile(*conditions: _Conditions) -> Callable[[], bool]:
-    """Return a function that returns whether all conditions hold; a key that is gone breaks one."""
-    objects: dict[str, Any] = {}
-    text = _write_all(objects, *conditions)
-    source = f"""\
-def hold():
-    try:
-        return (
-            {text}
-        )
-    except KeyError:
-        return False
-"""
-    hold: Callable[[], bool] = load_function("hold", "guards", source, objects)
-    return hold

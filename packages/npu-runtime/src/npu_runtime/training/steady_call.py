@@ -54,9 +54,9 @@ def call(args, kwargs):
         explain(error)
         raise
     finally:
-        outside = None
-        record_gradients(is_recording)
         own_state["activity"] = ""
+        outside = None
+        record_gradients(is_recording)  # the last one: Ctrl-C is raised at the end of a call
     step.numbers = numbers
     return {results}
 """
