@@ -48,12 +48,8 @@ def has_torch_name(name: str) -> bool:
     path = "torch"
     for part in name.split(".")[1:]:
         path = f"{path}.{part}"
-        if not hasattr(item, part):
-            try:
-                importlib.import_module(path)
-            except ImportError:
-                return False
-        if not hasattr(item, part):
+        try:  # a package may hide the name of a module in it, as torch.optim does in 2.14
+            item = getattr(item, part) if hasattr(item, part) else importlib.import_module(path)
+        except ImportError:
             return False
-        item = getattr(item, part)
     return True
