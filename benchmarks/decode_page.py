@@ -65,7 +65,8 @@ OVERHEAD_TEXT = """\
 ## Beyond kernels
 
 The time of a token beyond what its kernels take, as the trace of their launches has it: checks of the tokens,
-binding of arguments, the way to the program, and the steps from one kernel to the next.
+binding of arguments, the way to the program, and the steps from one kernel to the next, whose code and
+descriptions come from memory again once weights have passed through the caches.
 """
 
 
