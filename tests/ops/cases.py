@@ -5,6 +5,7 @@ to differ; tensors become inputs of the module, everything else is part of it.
 """
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -50,6 +51,26 @@ def calls_of(op: Any, budget: Budget = FULL) -> Iterator[OpCall]:
         yield from _calls_with(
             op, dtype, budget.main if position == 0 else budget.other, is_main=position == 0
         )
+
+
+def print_problems(judge: Callable[[OpCall], tuple[str, str]], budget: Budget) -> int:
+    """Judge calls of every operator, print the number of each outcome, and problems; return an exit code.
+
+    Args:
+        judge: Returns the outcome of a call, and its problem; "" if there is none.
+        budget: Which calls.
+    """
+    outcomes: Counter[str] = Counter()
+    problems = []
+    for name, op in operators().items():
+        for call in calls_of(op, budget):
+            outcome, problem = judge(call)
+            outcomes[outcome] += 1
+            if problem:
+                problems.append(f"{name} {call.variant} {call.dtype} {call.sample}: {problem}")
+    print(f"{len(operators())} operators:", ", ".join(f"{count} {name}" for name, count in outcomes.items()))
+    print("\n".join(problems))
+    return 1 if problems else 0
 
 
 def _calls_with(op: Any, dtype: torch.dtype, counts: dict[str, int], *, is_main: bool) -> Iterator[OpCall]:

@@ -6,7 +6,6 @@ interpreter; its exit code is 1 if anything does.
 
 import sys
 import warnings
-from collections import Counter
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from npu_ir import Graph
 from npu_ir.core.structure import unflatten
 from npu_ir.testing import OpCall
 from npu_runtime import IRExecutor
-from tests.ops.cases import FUNCTION, IN_PLACE_INSIDE, Budget, calls_of, operators
+from tests.ops.cases import FUNCTION, IN_PLACE_INSIDE, Budget, print_problems
 from tests.ops.pipe import Verdict, judge
 from tests.support.coverage_runs.outcomes import Outcome
 
@@ -37,19 +36,14 @@ def verdict_of(call: OpCall) -> Verdict:
     return on_interpreter if on_interpreter.outcome is Outcome.FAIL else verdict
 
 
+def outcome_of(call: OpCall) -> tuple[str, str]:
+    verdict = verdict_of(call)
+    return verdict.outcome.name, verdict.reason if verdict.outcome is Outcome.FAIL else ""
+
+
 def main() -> int:
     warnings.simplefilter("ignore")
-    outcomes: Counter[str] = Counter()
-    failures = []
-    for name, op in operators().items():
-        for call in calls_of(op, BUDGET):
-            verdict = verdict_of(call)
-            outcomes[verdict.outcome.name] += 1
-            if verdict.outcome is Outcome.FAIL:
-                failures.append(f"{name} {call.variant} {call.dtype} {call.sample}: {verdict.reason}")
-    print(f"{len(operators())} operators:", ", ".join(f"{count} {name}" for name, count in outcomes.items()))
-    print("\n".join(failures))
-    return 1 if failures else 0
+    return print_problems(outcome_of, BUDGET)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections import Counter
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from npu_ir.core.structure import unflatten
 from npu_ir.testing import OpCall
 from npu_ir.testing.op_calls import UNINITIALIZED
 from npu_runtime import IRExecutor
-from tests.ops.cases import FUNCTION, SEED, Budget, OpModule, calls_of, operators
+from tests.ops.cases import FUNCTION, SEED, Budget, OpModule, print_problems
 from tests.ops.pipe import ROUNDED_OTHERWISE
 from tests.support.coverage_runs.outcomes import first_line
 
@@ -84,25 +83,20 @@ def _is_nearer(ours: torch.Tensor, theirs: torch.Tensor, exact: torch.Tensor) ->
     if ours.dtype != theirs.dtype or ours.shape != theirs.shape or not theirs.is_floating_point():
         return False
     own, others = ((item.double() - exact).abs().max() for item in (ours, theirs))
-    return bool(own <= 2 * others)
+    return bool(own <= 2 * others < torch.inf)
+
+
+def outcome_of(call: OpCall) -> tuple[str, str]:
+    try:
+        problem = problem_of(call)
+    except Exception as error:  # noqa: BLE001 - reported, like a wrong result
+        problem = f"{type(error).__name__}: {first_line(error)}"
+    return "not native" if problem is None else "wrong" if problem else "right", problem or ""
 
 
 def main() -> int:
     warnings.simplefilter("ignore")
-    counts: Counter[str] = Counter()
-    problems = []
-    for name, op in operators().items():
-        for call in calls_of(op, BUDGET):
-            try:
-                problem = problem_of(call)
-            except Exception as error:  # noqa: BLE001 - reported, like a wrong result
-                problem = f"{type(error).__name__}: {first_line(error)}"
-            counts["not native" if problem is None else "wrong" if problem else "right"] += 1
-            if problem:
-                problems.append(f"{name} {call.variant} {call.dtype} {call.sample}: {problem}")
-    print(f"{len(operators())} operators:", ", ".join(f"{count} {name}" for name, count in counts.items()))
-    print("\n".join(problems))
-    return 1 if problems else 0
+    return print_problems(outcome_of, BUDGET)
 
 
 if __name__ == "__main__":

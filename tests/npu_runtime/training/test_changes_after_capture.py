@@ -291,25 +291,33 @@ def merge_groups(optimizer: optim.Optimizer) -> None:
     optimizer.param_groups = [{**first, "params": [*first["params"], *second["params"]]}]
 
 
+def train_with_change(
+    optimizer_of: Callable[[nn.Sequential], Any], change: Callable[[Any], Any], is_eager: bool
+) -> dict[str, torch.Tensor]:
+    """Take six steps, change the optimizer after the third, and return the weights."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3))
+    optimizer = optimizer_of(model)
+    step = TrainStep(model, optimizer, mse)
+    x, y = torch.randn(6, 4), torch.randn(6, 3)
+    for number in range(6):
+        if number == 3:
+            change(optimizer)
+        eager(model, optimizer, mse, x, y) if is_eager else step(x, y)
+    return dict(model.state_dict())
+
+
 @pytest.mark.parametrize("change", [swap_groups, move_into_first_group, merge_groups])
 def test_parameters_are_trained_with_the_rate_of_the_group_they_are_in(
     change: Callable[[optim.Optimizer], None],
 ) -> None:
-    found = []
-    for is_eager in (False, True):
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3))
-        groups = [{"params": list(model[0].parameters())}, {"params": list(model[1].parameters()), "lr": 0.3}]
-        optimizer = optim.SGD(groups, lr=0.01, momentum=0.9)
-        step = TrainStep(model, optimizer, mse)
-        x, y = torch.randn(6, 4), torch.randn(6, 3)
-        for number in range(6):
-            if number == 3:
-                change(optimizer)
-            eager(model, optimizer, mse, x, y) if is_eager else step(x, y)
-        found.append(dict(model.state_dict()))
+    def optimizer_of(layers: nn.Sequential) -> optim.Optimizer:
+        first, second = (list(layer.parameters()) for layer in layers)
+        return optim.SGD([{"params": first}, {"params": second, "lr": 0.3}], lr=0.01, momentum=0.9)
 
-    torch.testing.assert_close(*found)
+    trained, expected = (train_with_change(optimizer_of, change, is_eager) for is_eager in (False, True))
+
+    torch.testing.assert_close(trained, expected)
 
 
 def test_a_tensor_of_a_module_that_cannot_be_compared_by_memory_does_not_prevent_a_step(parts: Any) -> None:
@@ -345,17 +353,9 @@ OPTIMIZER_CHANGES: dict[str, Callable[[Boosted], Any]] = {
 
 @pytest.mark.parametrize("change", OPTIMIZER_CHANGES.values(), ids=OPTIMIZER_CHANGES)
 def test_what_the_step_of_an_own_optimizer_reads_is_noticed(change: Callable[[Boosted], Any]) -> None:
-    found = []
-    for is_eager in (False, True):
-        torch.manual_seed(0)
-        model = nn.Linear(4, 3)
-        optimizer = Boosted(model.parameters())
-        step = TrainStep(model, optimizer, mse)
-        x, y = torch.randn(6, 4), torch.randn(6, 3)
-        for number in range(6):
-            if number == 3:
-                change(optimizer)
-            eager(model, optimizer, mse, x, y) if is_eager else step(x, y)
-        found.append(dict(model.state_dict()))
+    def optimizer_of(layers: nn.Sequential) -> Boosted:
+        return Boosted(layers.parameters())
 
-    torch.testing.assert_close(*found)
+    trained, expected = (train_with_change(optimizer_of, change, is_eager) for is_eager in (False, True))
+
+    torch.testing.assert_close(trained, expected)
