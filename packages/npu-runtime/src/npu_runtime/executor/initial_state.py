@@ -21,7 +21,7 @@ def repeated_state(graph: Graph, device: torch.device, *given: Tensors | None) -
     """Return the mutated state whose tensor repeats one element (``torch.zeros(()).expand(shape)``).
 
     Such a tensor stays one element, on the device, so that the only memory of its shape is that of the state
-    itself. State that the prologue reads is left out.
+    itself.
     """
     found = {}
     for value in mutated_state(graph):
@@ -29,8 +29,7 @@ def repeated_state(graph: Graph, device: torch.device, *given: Tensors | None) -
             source[name] for source in given if source for name in external_names(value) if name in source
         )
         tensor = next(tensors, None)
-        is_read_once = any(node is not None and node.in_prologue for node in value.users)
-        if tensor is not None and _repeats_one_element(tensor, value.type) and not is_read_once:
+        if tensor is not None and _repeats_one_element(tensor, value.type):
             element = tensor.detach()[(0,) * tensor.dim()].resolve_conj().resolve_neg()
             found[value] = element.clone().to(device).expand(tensor.shape)
     return found
