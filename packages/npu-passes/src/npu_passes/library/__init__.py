@@ -21,6 +21,7 @@ from npu_passes.library.folding.conv_bn_folding import ConvBnFolding
 from npu_passes.library.fusion.fuse_add_norm import FuseAddNorm
 from npu_passes.library.fusion.fuse_attention import FuseAttention
 from npu_passes.library.fusion.fuse_linear_activation import FuseLinearActivation
+from npu_passes.library.fusion.fuse_rms_norm import FuseRmsNorm
 from npu_passes.library.fusion.group_heads import GroupHeads
 from npu_passes.library.quantization.quantize_weights import QuantizeWeights
 from npu_passes.library.training.fuse_linear_backward import FuseLinearBackward
@@ -40,6 +41,7 @@ PASSES: tuple[type[Pass], ...] = (
     ConvAddFolding,
     ConstantFolding,
     FuseAttention,
+    FuseRmsNorm,
     FuseAddNorm,
     FuseLinearActivation,
     GroupHeads,

@@ -136,11 +136,19 @@ def _masked_cases(dtype: str) -> Iterator[Case]:
     shapes = (19, 23), (1, 23), (2, 1, 19, 23), (1, 4, 19, 1), (2, 4, 1, 23)
     row = _Attention(heads=6, groups=2, queries=1, keys=150, size=20, value_size=12, dtype=dtype, split=True)
     rows = (1, 150), (2, 6, 1, 150), (2, 1, 1, 1)
-    for which, attention, masks in (("", square, shapes), ("one query, ", row, rows)):
+    vectors = _Attention(heads=3, groups=3, queries=1, keys=70, size=16, value_size=32, dtype=dtype)
+    vector_rows = (2, 1, 1, 70), (1, 3, 1, 70)
+    grouped = _Attention(heads=4, groups=2, queries=1, keys=70, size=32, value_size=16, dtype=dtype)
+    for which, attention, masks in (
+        ("", square, shapes),
+        ("one query, ", row, rows),
+        ("one query, whole vectors, ", vectors, vector_rows),
+        ("one query, whole vectors, grouped heads, ", grouped, ((2, 4, 1, 70),)),
+    ):
         for kind in ("bool", dtype):
             for shape in masks:
                 inputs = *attention.inputs(), TensorLayout(shape, kind)
-                outputs = attention.outputs(with_lse=attention is row)
+                outputs = attention.outputs(with_lse=attention.queries == 1)
                 name = f"{which}{dtype}, mask {kind}{list(shape)}"
                 yield Case(name, inputs, outputs, terms=attention.keys)
 
