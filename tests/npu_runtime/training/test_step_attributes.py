@@ -7,7 +7,7 @@ from torch import nn
 
 from npu_runtime import TracingError, TrainStep
 from npu_runtime.errors import FallbackWarning
-from npu_runtime.training import train_step
+from npu_runtime.training import specializations
 
 
 class Counting(nn.Module):
@@ -79,10 +79,12 @@ def test_a_lazy_module_is_refused_before_it_is_traced() -> None:
 
 
 def test_too_many_kinds_of_batches_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train_step, "MAX_SPECIALIZATIONS", 2)
+    monkeypatch.setattr(specializations, "MAX_SPECIALIZATIONS", 2)
     step = step_of(nn.Linear(3, 2))
     for rows in (2, 3):
         step(torch.randn(rows, 3), torch.randn(rows, 2))
 
-    with pytest.warns(FallbackWarning, match="traced for more than 2 kinds of batches and modes"):
+    with pytest.warns(FallbackWarning, match="traced for more than 2 kinds of batches and modes") as warned:
         step(torch.randn(4, 3), torch.randn(4, 2))
+
+    assert warned[0].filename == __file__

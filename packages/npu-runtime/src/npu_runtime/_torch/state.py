@@ -1,4 +1,4 @@
-"""Torch state of the process: modes, grad mode, random generators, kernel settings."""
+"""Torch state of the process: modes, grad mode, random generators, autocast, kernel settings."""
 
 from __future__ import annotations
 
@@ -92,6 +92,13 @@ def kernel_settings() -> tuple[bool, ...]:
         _C._get_cudnn_sdp_enabled(),
         _C._get_mkldnn_enabled(),
         _C._get_deterministic_algorithms(),
+    )
+
+
+def autocast_settings() -> tuple[tuple[bool, torch.dtype], ...]:
+    """Return whether autocast is enabled, and its dtype, on the CPU and on CUDA."""
+    return tuple(
+        (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda")
     )
 
 
