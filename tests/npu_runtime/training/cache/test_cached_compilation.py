@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from _pytest.mark import ParameterSet
 from torch import nn
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import StepLR
@@ -23,12 +25,19 @@ from tests.support.training.eager import full_state
 from tests.support.training.full_state import bits, require_same
 from tests.support.training.optimizers import recipe_named
 
-BACKENDS = [
-    "aten",
-    pytest.param(
-        "host", marks=pytest.mark.skipif(find_spec("npu_cuda") is None, reason="npu-cuda is not installed")
-    ),
-]
+WITH_HOST = pytest.mark.skipif(find_spec("npu_cuda") is None, reason="npu-cuda is not installed")
+BACKENDS = ["aten", pytest.param("host", marks=WITH_HOST)]
+
+
+def with_backends(rows: Mapping[str, Any]) -> list[ParameterSet]:
+    """Return each row with each backend; of these, the exhaustive tier alone runs every second one."""
+    found = []
+    for number, (name, row) in enumerate(rows.items()):
+        for place, backend in enumerate(("aten", "host")):
+            marks = [WITH_HOST] if backend == "host" else []
+            marks += [pytest.mark.exhaustive] if (number + place) % 2 else []
+            found.append(pytest.param(row, backend, id=f"{name}-{backend}", marks=marks))
+    return found
 
 
 def train(
@@ -49,9 +58,8 @@ def train(
 RECIPES = ["SGD, nesterov", "Adam, amsgrad", "AdamW, amsgrad, maximize", "NAdam", "ASGD"]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_a_loaded_step_trains_as_a_traced_one(steps, backend, recipe):
+@pytest.mark.parametrize(("recipe", "backend"), with_backends(dict(zip(RECIPES, RECIPES, strict=True))))
+def test_a_loaded_step_trains_as_a_traced_one(steps, recipe, backend):
     case = case_named("mlp")
     results = []
     for options in ({"cache": False}, {"cache": True}, {"cache": True}):
@@ -76,9 +84,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("options", [pytest.param(item, id=name) for name, item in OPTIONS.items()])
-def test_options_give_the_same_from_the_cache(steps, backend, options):
+@pytest.mark.parametrize(("options", "backend"), with_backends(OPTIONS))
+def test_options_give_the_same_from_the_cache(steps, options, backend):
     results = []
     for cache in (False, True, True):
         model, optimizer = parts()
