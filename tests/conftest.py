@@ -1,6 +1,5 @@
 """Shared test setup: fixed seed, one thread, profiles of hypothesis, and what a run leaves out."""
 
-import gc
 import os
 from collections import Counter
 
@@ -48,12 +47,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=list(without))
         items[:] = [item for item in items if item not in without]
         config.stash[WITHOUT_GPU] = len(without)
-
-
-def pytest_collection_finish() -> None:
-    """Leave what is loaded by now out of garbage collections, which would take a tenth of the time."""
-    gc.collect()
-    gc.freeze()
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> str | list[str]:

@@ -1,4 +1,4 @@
-"""What is replaced in PyTorch's objects for a block, and restored after it: attributes, flags, weights."""
+"""Replacements in PyTorch's objects for a block, undone at its end: attributes, a flag, weights."""
 
 from __future__ import annotations
 

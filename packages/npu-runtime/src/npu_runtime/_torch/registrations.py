@@ -1,4 +1,4 @@
-"""What users have registered with PyTorch that takes part in a step: hooks, steps of optimizers, kernels."""
+"""Registrations of users with PyTorch that take part in a step: hooks, steps of optimizers, kernels."""
 
 from __future__ import annotations
 
