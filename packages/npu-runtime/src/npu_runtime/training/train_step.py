@@ -11,7 +11,8 @@ from torch.optim import Optimizer
 
 from npu_ir import ExecutionError, Graph, NpuError
 from npu_ir.plugins.backend import Backend
-from npu_runtime.errors import CaptureError
+from npu_runtime._torch.state import in_transform
+from npu_runtime.errors import CaptureError, TracingError
 from npu_runtime.executor.options import Passes
 from npu_runtime.training.artifact import CompileArtifact
 from npu_runtime.training.batches import Batch, draw_batches
@@ -302,6 +303,11 @@ class TrainStep:
     def _run_changed(self, batch: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Take a step that is not a steady call."""
         self._require_other_thread()
+        if in_transform():
+            raise TracingError(
+                "a training step is called within a transform of torch.func, such as grad or vmap",
+                fix="call the step outside of it: it computes gradients, and updates parameters, by itself",
+            )
         self._is_running = True
         try:
             current, guards = self._specializations.current, self._specializations.guards
