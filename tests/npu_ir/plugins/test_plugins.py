@@ -14,9 +14,9 @@ import torch
 
 from npu_ir import RegistryError, list_registered_ops
 from npu_ir._torch.tensors import negated_view
+from npu_ir.core.storage import copy_memory, copy_with_strides
 from npu_ir.ops import register_executor
 from npu_ir.plugins import plugin_manager
-from npu_ir.plugins.backend import copy_memory, copy_with_strides
 from npu_ir.plugins.hookspecs import hookimpl
 from npu_ir.plugins.plugin_manager import Plugins, PluginWarning, load
 from tests.support.passes.plugins import Point, plugin

@@ -1,5 +1,6 @@
 """Language models generate what transformers generates with them."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,10 +18,16 @@ USUAL = ("gpt2", "llama", "mamba")
 PROMPTS = torch.randint(3, VOCABULARY, (2, 11), generator=torch.Generator().manual_seed(0))
 
 
-@pytest.fixture(scope="module")
+@functools.cache
+def extracted(name: str, length: int = 64) -> tuple[Any, DecoderGraphs]:
+    """Return a model with its graphs, which no test changes."""
+    model = language_model(name)
+    return model, extract_decoder(model, max_batch=2, max_length=length, counts=(4,))
+
+
+@pytest.fixture
 def llama() -> tuple[Any, DecoderGraphs]:
-    model = language_model("llama")
-    return model, extract_decoder(model, max_batch=2, max_length=64, counts=(4,))
+    return extracted("llama")
 
 
 def decoder(llama: tuple[Any, DecoderGraphs], **options: Any) -> Decoder:
@@ -28,8 +35,7 @@ def decoder(llama: tuple[Any, DecoderGraphs], **options: Any) -> Decoder:
 
 
 def check(name: str, count: int, backends: Sequence[str | None]) -> None:
-    model = language_model(name)
-    graphs = extract_decoder(model, max_batch=2, max_length=11 + count, counts=(4,))
+    model, graphs = extracted(name, max(64, 11 + count))
     padded = PROMPTS.clone()
     padded[1, :4] = 0
     mask = (torch.arange(11) >= torch.tensor([[0], [4]])).long()
@@ -245,8 +251,8 @@ def test_a_vanishing_temperature_is_none() -> None:
 
 
 def test_padding_of_a_recurrent_model_is_refused() -> None:
-    model = language_model("mamba")
-    made = Decoder(extract_decoder(model, max_batch=2, max_length=16), model.state_dict())
+    model, graphs = extracted("mamba")
+    made = Decoder(graphs, model.state_dict())
 
     with pytest.raises(
         UsageError, match="a model with a recurrent state reads the padding of its prompt, too"

@@ -1,5 +1,6 @@
 """Models with an encoder generate what transformers generates with them."""
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,15 @@ def features() -> Tensor:
     return torch.randn(2, 8, 60, generator=torch.Generator().manual_seed(0))
 
 
-def check(name: str, count: int, backends: tuple[str | None, ...]) -> None:
+@functools.cache
+def extracted(name: str, length: int = 30) -> tuple[Any, DecoderGraphs]:
+    """Return a model with its graphs, which no test changes."""
     model = language_model(name)
-    graphs = extract_decoder(model, max_batch=2, max_length=count, counts=(4,), **sizes(name))
+    return model, extract_decoder(model, max_batch=2, max_length=length, counts=(4,), **sizes(name))
+
+
+def check(name: str, count: int, backends: tuple[str | None, ...]) -> None:
+    model, graphs = extracted(name, count)
     sources = [(features(), None)] if name == "whisper" else [(SOURCE, None), (SOURCE, MASK)]
     for backend in backends:
         made = Decoder(graphs, model.state_dict(), backend=backend)
@@ -54,10 +61,9 @@ def test_two_hundred_tokens_of_each_architecture_are_those_of_transformers(name:
     check(name, 200, (None, "aten"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def t5() -> tuple[Any, DecoderGraphs]:
-    model = language_model("t5")
-    return model, extract_decoder(model, max_batch=2, max_length=20, counts=(4,), max_source_length=12)
+    return extracted("t5")
 
 
 def test_a_source_stays_until_there_is_another_one(t5: tuple[Any, DecoderGraphs]) -> None:
@@ -97,8 +103,8 @@ def test_what_cannot_be_read_is_refused(t5: tuple[Any, DecoderGraphs]) -> None:
 
 
 def test_features_have_the_form_of_the_model() -> None:
-    model = language_model("whisper")
-    made = Decoder(extract_decoder(model, max_batch=2, max_length=4, counts=()), model.state_dict())
+    model, graphs = extracted("whisper")
+    made = Decoder(graphs, model.state_dict())
 
     with pytest.raises(ExecutionError, match=r"f32\[2, 8, 50\]"):
         made.encode(features()[..., :50])

@@ -10,9 +10,8 @@ from npu_cuda import _C
 from npu_cuda.backend import HostBackend
 from npu_cuda.backend.selection import select_ops
 from npu_ir import Graph, OpNode
-from npu_ir.core.storage import has_overlapping_elements
+from npu_ir.core.storage import copy_with_strides, has_overlapping_elements
 from npu_ir.interpreter.random_data import random_call, random_weights
-from npu_ir.plugins.backend import copy_with_strides
 from npu_runtime import Backend
 from npu_runtime.planned import PlannedProgram, plan
 from npu_runtime.probing.storage import with_stated_strides

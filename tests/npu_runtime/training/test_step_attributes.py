@@ -1,4 +1,7 @@
-"""Changes of a step in Python, and invalid options."""
+"""Changes of a step in Python, and invalid options and components."""
+
+import copy
+from typing import Any
 
 import pytest
 import torch
@@ -7,7 +10,7 @@ from torch import nn
 
 from npu_runtime import TracingError, TrainStep
 from npu_runtime.errors import FallbackWarning
-from npu_runtime.training import train_step
+from npu_runtime.training import specializations
 
 
 class Counting(nn.Module):
@@ -78,11 +81,77 @@ def test_a_lazy_module_is_refused_before_it_is_traced() -> None:
         TrainStep(model, torch.optim.SGD(model[0].parameters(), lr=0.1), F.mse_loss)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("wrap", "name"),
+    [
+        pytest.param(lambda module: module, "the model", id="alone"),
+        pytest.param(lambda module: nn.Sequential(nn.Tanh(), module), "'1'", id="inside"),
+    ],
+)
+def test_a_module_of_torchscript_is_refused_before_it_is_traced(wrap: Any, name: str) -> None:
+    model = wrap(torch.jit.script(nn.Linear(3, 2)))
+
+    with pytest.raises(TracingError, match=f"{name} is compiled by TorchScript.*\n  fix: give the module"):
+        step_of(model)
+
+
+def test_a_parameter_of_two_modules_is_refused_and_one_of_their_common_module_is_trained() -> None:
+    parts = nn.ModuleDict({"first": nn.Linear(3, 2), "second": nn.Linear(3, 2)})
+    first, second = parts["first"], parts["second"]
+    second.weight = first.weight
+    optimizer = torch.optim.SGD(parts.parameters(), lr=0.1)
+
+    def step(forward: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(forward(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    def apart(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return step(lambda item: first(item) + second(item), x, y)
+
+    def together(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return step(lambda item: parts["first"](item) + parts["second"](item), x, y)
+
+    batch = torch.randn(4, 3), torch.randn(4, 2)
+    with pytest.raises(
+        TracingError, match="'(first|second).weight' are one tensor in two modules.*\n.*ModuleDict"
+    ):
+        TrainStep(apart)
+    trained = TrainStep(together, modules=[parts], optimizers=[optimizer])
+
+    expected = F.mse_loss(first(batch[0]) + second(batch[0]), batch[1]).detach()
+    torch.testing.assert_close(trained(*batch), expected)
+    assert first.weight is second.weight
+
+
+@pytest.mark.parametrize("steps", [0, 3])
+def test_a_step_within_a_transform_of_functions_is_refused_and_leaves_the_model(steps: int) -> None:
+    model = nn.Linear(3, 2)
+    step = step_of(model)
+    x, y = torch.randn(4, 3), torch.randn(4, 2)
+    for _ in range(steps):
+        step(x, y)
+    before = copy.deepcopy(model.state_dict())
+
+    with pytest.raises(
+        TracingError, match="within a transform of torch.func, such as grad or vmap\n  fix: call"
+    ):
+        torch.func.grad(lambda item: step(item, y))(x)
+
+    torch.testing.assert_close(dict(model.state_dict()), dict(before), rtol=0, atol=0)
+    assert step(x, y).isfinite()
+
+
 def test_too_many_kinds_of_batches_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train_step, "MAX_SPECIALIZATIONS", 2)
+    monkeypatch.setattr(specializations, "MAX_SPECIALIZATIONS", 2)
     step = step_of(nn.Linear(3, 2))
     for rows in (2, 3):
         step(torch.randn(rows, 3), torch.randn(rows, 2))
 
-    with pytest.warns(FallbackWarning, match="traced for more than 2 kinds of batches and modes"):
+    with pytest.warns(FallbackWarning, match="traced for more than 2 kinds of batches and modes") as warned:
         step(torch.randn(4, 3), torch.randn(4, 2))
+
+    assert warned[0].filename == __file__

@@ -1,6 +1,7 @@
 """A backend that keeps all its promises, and many that break one of them each."""
 
 import copy
+import functools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,10 @@ class Program:
 
     graph: Graph
     kept: dict[str, Any] = field(default_factory=dict)
+
+    @functools.cached_property
+    def interpreter(self) -> Interpreter:
+        return Interpreter(self.graph)
 
     @property
     def runs(self) -> int:
@@ -52,7 +57,7 @@ class Sound(Backend):
     def run(self, program: Program, inputs: Sequence[Any]) -> Sequence[Any]:
         if len(inputs) != len(program.graph.inputs):
             raise BackendError(f"{len(inputs)} inputs for {len(program.graph.inputs)}")
-        return Interpreter(program.graph).run_flat(inputs)[0]
+        return program.interpreter.run_flat(inputs)[0]
 
 
 class Binds(Sound):

@@ -4,54 +4,40 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from _pytest.mark import ParameterSet
 from torch import nn
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import StepLR
 from torch.utils.checkpoint import checkpoint
 
-from npu_runtime import CacheWarning, TrainStep, compile_and_capture
+from npu_runtime import TrainStep, compile_and_capture
 from npu_runtime.training.cache.stored_step import StoredBranch
+from tests.npu_runtime.training.cache.small_step import BATCH, Net, note, parts
 from tests.support.training.cases import case_named
 from tests.support.training.eager import full_state
 from tests.support.training.full_state import bits, require_same
 from tests.support.training.optimizers import recipe_named
 
-BACKENDS = [
-    "aten",
-    pytest.param(
-        "host", marks=pytest.mark.skipif(find_spec("npu_cuda") is None, reason="npu-cuda is not installed")
-    ),
-]
+WITH_HOST = pytest.mark.skipif(find_spec("npu_cuda") is None, reason="npu-cuda is not installed")
+BACKENDS = ["aten", pytest.param("host", marks=WITH_HOST)]
 
 
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.norm, self.second = nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)
-        self.drop = nn.Dropout(0.25)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        hidden: torch.Tensor = self.drop(self.norm(self.first(x)).relu())
-        return self.second(hidden)
-
-
-def parts(rate: float = 0.01) -> tuple[nn.Module, torch.optim.Optimizer]:
-    torch.manual_seed(0)
-    model = Net()
-    return model, torch.optim.AdamW(model.parameters(), lr=rate)
-
-
-BATCH = (torch.linspace(-1, 1, 24).reshape(6, 4), torch.linspace(0, 1, 18).reshape(6, 3))
-
-
-def note(step: TrainStep) -> str:
-    return step.artifact.cache_note
+def with_backends(rows: Mapping[str, Any]) -> list[ParameterSet]:
+    """Return each row with each backend; of these, the exhaustive tier alone runs every second one."""
+    found = []
+    for number, (name, row) in enumerate(rows.items()):
+        for place, backend in enumerate(("aten", "host")):
+            marks = [WITH_HOST] if backend == "host" else []
+            marks += [pytest.mark.exhaustive] if (number + place) % 2 else []
+            found.append(pytest.param(row, backend, id=f"{name}-{backend}", marks=marks))
+    return found
 
 
 def train(
@@ -72,9 +58,8 @@ def train(
 RECIPES = ["SGD, nesterov", "Adam, amsgrad", "AdamW, amsgrad, maximize", "NAdam", "ASGD"]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_a_loaded_step_trains_as_a_traced_one(steps, backend, recipe):
+@pytest.mark.parametrize(("recipe", "backend"), with_backends(dict(zip(RECIPES, RECIPES, strict=True))))
+def test_a_loaded_step_trains_as_a_traced_one(steps, recipe, backend):
     case = case_named("mlp")
     results = []
     for options in ({"cache": False}, {"cache": True}, {"cache": True}):
@@ -99,9 +84,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("options", [pytest.param(item, id=name) for name, item in OPTIONS.items()])
-def test_options_give_the_same_from_the_cache(steps, backend, options):
+@pytest.mark.parametrize(("options", "backend"), with_backends(OPTIONS))
+def test_options_give_the_same_from_the_cache(steps, options, backend):
     results = []
     for cache in (False, True, True):
         model, optimizer = parts()
@@ -224,148 +208,6 @@ def test_stored_branches_hold_as_traced_ones(relation, values, holds):
     assert branch.names == {item for item in relation[1:] if isinstance(item, str)}
 
 
-DAMAGES = {
-    "empty": lambda data: b"",
-    "truncated": lambda data: data[: len(data) // 2],
-    "cut at its end": lambda data: data[:-1],
-    "a changed byte": lambda data: data[:200] + bytes([data[200] ^ 1]) + data[201:],
-    "another file": lambda data: b"not a step at all",
-    "no entry": lambda data: (2).to_bytes(8, "little") + b"{}",
-}
-
-
-@pytest.mark.parametrize("damage", [pytest.param(item, id=name) for name, item in DAMAGES.items()])
-def test_a_damaged_file_is_ignored_and_replaced(steps, damage):
-    model, optimizer = parts()
-    wanted = bits(TrainStep(model, optimizer, F.mse_loss, cache=True)(*BATCH))
-    (file,) = steps.iterdir()
-    file.write_bytes(damage(file.read_bytes()))
-
-    model, optimizer = parts()
-    step = TrainStep(model, optimizer, F.mse_loss, cache=True)
-    with pytest.warns(CacheWarning, match="a damaged file in the cache of training steps is replaced"):
-        step(*BATCH)
-    again_model, again_optimizer = parts()
-    again = TrainStep(again_model, again_optimizer, F.mse_loss, cache=True)
-
-    assert note(step).startswith("stored")
-    assert bits(again(*BATCH)) == wanted
-    assert note(again).startswith("loaded")
-
-
-def test_a_file_of_another_key_is_ignored(steps):
-    model, optimizer = parts()
-    step = TrainStep(model, optimizer, F.mse_loss, cache=True)
-    step(*BATCH)
-    step(BATCH[0][:4], BATCH[1][:4])
-    first, second = steps.iterdir()
-    first.write_bytes(second.read_bytes())
-
-    model, optimizer = parts()
-    step = TrainStep(model, optimizer, F.mse_loss, cache=True)
-    with pytest.warns(CacheWarning, match="it is a step of another key"):
-        _take_both(step)
-
-
-def _take_both(step: TrainStep) -> None:
-    step(*BATCH)
-    step(BATCH[0][:4], BATCH[1][:4])
-
-
-def test_caches_can_be_off(monkeypatch):
-    monkeypatch.setenv("NPU_CACHE", "off")
-    model, optimizer = parts()
-    step = TrainStep(model, optimizer, F.mse_loss, cache=True)
-
-    step(*BATCH)
-
-    assert "cache: not stored: NPU_CACHE turns caches off" in step.explain()
-
-
-def test_a_relative_folder_is_warned_of(monkeypatch):
-    monkeypatch.setenv("NPU_CACHE", "cache")
-    step = TrainStep(*parts(), F.mse_loss, cache=True)
-
-    with pytest.warns(CacheWarning, match="not stored: NPU_CACHE=cache is relative"):
-        step(*BATCH)
-
-    assert "not stored: NPU_CACHE=cache is relative" in note(step)
-
-
-def test_a_folder_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("NPU_CACHE", str(tmp_path / "file" / "cache"))
-    model, optimizer = parts()
-    step = TrainStep(model, optimizer, F.mse_loss, cache=True)
-
-    step(*BATCH)
-
-    assert note(step).startswith("not stored: ")
-
-
-def test_explain_says_why_a_step_is_not_stored(steps):
-    import os
-
-    model, optimizer = parts()
-    step = TrainStep(model, optimizer, lambda y, t: F.mse_loss(y, t) * len(os.sep), cache=True)
-
-    step(*BATCH)
-
-    assert "cache: not stored: the module os may read the environment" in step.explain()
-    assert not steps.exists()
-
-
-def test_a_step_that_changes_what_it_reads_is_not_stored(steps):
-    calls: list[int] = []
-
-    def loss_fn(y: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-        calls.append(1)
-        return F.mse_loss(y, t) * len(calls)
-
-    model, optimizer = parts()
-    step = TrainStep(model, optimizer, loss_fn, cache=True)
-
-    step(*BATCH)
-
-    assert note(step) == "not stored: the trace has changed something that it depends on"
-    assert not steps.exists()
-
-
-def test_foreign_kernels_prevent_the_cache(steps):
-    library = torch.library.Library("aten", "IMPL")
-    model, optimizer = parts()
-    step = TrainStep(model, optimizer, F.mse_loss, cache=True)
-    try:
-        library.impl("_cdist_forward", lambda *args: None, "CPU")
-        step(*BATCH)
-    finally:
-        library._destroy()
-
-    assert "torch.library has other kernels: aten/_cdist_forward/CPU" in note(step)
-
-
-def test_kernels_of_a_library_that_a_module_of_pytorch_holds_do_not_prevent_the_cache(steps, monkeypatch):
-    library = torch.library.Library("aten", "IMPL")
-    monkeypatch.setattr(torch.nn.functional, "_kernels", library, raising=False)
-    step = TrainStep(*parts(), F.mse_loss, cache=True)
-    try:
-        library.impl("_cdist_forward", lambda *args: None, "FuncTorchDynamicLayerFrontMode")
-        step(*BATCH)
-    finally:
-        library._destroy()
-
-    assert note(step).startswith("stored in ")
-
-
-def test_kernels_that_pytorch_adds_for_vmap_do_not_prevent_the_cache(steps):
-    torch.func.vmap(torch.sin)(torch.ones(2))
-    step = TrainStep(*parts(), F.mse_loss, cache=True)
-
-    step(*BATCH)
-
-    assert note(step).startswith("stored in ")
-
-
 def checkpointed_loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     hidden = checkpoint(torch.tanh, output, use_reentrant=False)
     return F.mse_loss(hidden, target)
@@ -382,18 +224,6 @@ def test_a_step_with_a_checkpoint_is_loaded(steps):
 
     assert note(second).startswith("loaded from "), note(first)
     assert torch.equal(*losses)
-
-
-def test_a_changed_source_prevents_the_cache(steps, monkeypatch):
-    from npu_runtime.training.cache import environment
-
-    monkeypatch.setattr(environment, "process_start", lambda: 0.0)
-    model, optimizer = parts()
-    step = TrainStep(model, optimizer, F.mse_loss, cache=True)
-
-    step(*BATCH)
-
-    assert "has changed since this process began" in note(step)
 
 
 def test_an_artifact_is_compiled_from_the_cache(steps):

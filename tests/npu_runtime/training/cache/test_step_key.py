@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from npu_runtime.training.cache.content_hash import UnknownContentError
 from npu_runtime.training.cache.step_key import make_environment_key
-from tests.npu_runtime.training.cache.user_source import key_of, load_source
+from tests.npu_runtime.training.cache.user_source import key_of, load_source, step_key_of
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +35,15 @@ def test_same_source_has_the_same_key(tmp_path):
     second = key_of(*load_source(tmp_path).make())
 
     assert first == second
+
+
+@pytest.fixture(scope="module")
+def unedited(tmp_path_factory):
+    """Return a folder, and the key of a step of the file in it."""
+    folder = tmp_path_factory.mktemp("source")
+    key = step_key_of(*load_source(folder).make())
+    yield folder, key
+    assert step_key_of(*load_source(folder).make()) == key, "the key is another without any edit"
 
 
 EDITS = {
@@ -81,27 +90,27 @@ EDITS = {
 
 
 @pytest.mark.parametrize("edit", [pytest.param(item, id=name) for name, item in EDITS.items()])
-def test_edited_source_has_another_key(tmp_path, edit):
-    before = key_of(*load_source(tmp_path).make())
+def test_edited_source_has_another_key(unedited, edit):
+    folder, before = unedited
 
-    after = key_of(*load_source(tmp_path, *edit).make())
+    after = step_key_of(*load_source(folder, *edit).make())
 
     assert after != before
 
 
-def test_an_edit_that_moves_lines_has_another_key(tmp_path):
+def test_an_edit_that_moves_lines_has_another_key(unedited):
     # Nodes of a graph name the lines that they come from.
-    before = key_of(*load_source(tmp_path).make())
+    folder, before = unedited
 
-    after = key_of(*load_source(tmp_path, "SCALE = 2.0", "\nSCALE = 2.0").make())
+    after = step_key_of(*load_source(folder, "SCALE = 2.0", "\nSCALE = 2.0").make())
 
     assert after != before
 
 
-def test_learning_rates_are_not_in_a_key(tmp_path):
-    before = key_of(*load_source(tmp_path).make())
+def test_learning_rates_are_not_in_a_key(unedited):
+    folder, before = unedited
 
-    after = key_of(*load_source(tmp_path, "lr=1e-3", "lr=1e-4").make())
+    after = step_key_of(*load_source(folder, "lr=1e-3", "lr=1e-4").make())
 
     assert after == before
 
@@ -111,6 +120,14 @@ def _key() -> str:
     model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Dropout(0.5))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     return key_of(model, optimizer, F.mse_loss, (torch.ones(1, 2), torch.ones(1, 2)))
+
+
+@pytest.fixture(scope="module")
+def usual_key():
+    """Return the key as PyTorch and its settings are; each test leaves them so."""
+    key = _key()
+    yield key
+    assert _key() == key, "a test has left something changed"
 
 
 @dataclass
@@ -149,14 +166,13 @@ PATCHES = {
 
 
 @pytest.mark.parametrize("patch", [pytest.param(item, id=name) for name, item in PATCHES.items()])
-def test_a_patch_of_pytorch_is_in_a_key(monkeypatch, patch):
-    before = _key()
+def test_a_patch_of_pytorch_is_in_a_key(usual_key, monkeypatch, patch):
     owner, name, item = patch
     monkeypatch.setattr(owner, name, item, raising=False)
 
     after = _key()
 
-    assert after != before
+    assert after != usual_key
 
 
 @pytest.mark.parametrize(
@@ -178,13 +194,12 @@ def test_what_a_patch_of_pytorch_holds_is_in_a_key(monkeypatch, make):
     assert _key() != before
 
 
-def test_a_patch_of_this_project_is_in_a_key(monkeypatch):
+def test_a_patch_of_this_project_is_in_a_key(usual_key, monkeypatch):
     from npu_passes.library.cleanup.cse import Cse
 
-    before = _key()
     monkeypatch.setattr(Cse, "run", lambda self, graph: False)
 
-    assert _key() != before
+    assert _key() != usual_key
 
 
 @pytest.mark.parametrize(
@@ -217,33 +232,29 @@ def test_a_patch_of_this_project_is_in_a_key(monkeypatch):
         ),
     ],
 )
-def test_global_settings_are_in_a_key(change, undo):
-    before = _key()
-
+def test_global_settings_are_in_a_key(usual_key, change, undo):
     change()
     try:
         after = _key()
     finally:
         undo()
 
-    assert after != before
+    assert after != usual_key
 
 
 @pytest.mark.parametrize("name", ["NPU_CUDA_VECTOR_BYTES", "TORCH_ANY", "ATEN_CPU_CAPABILITY", "OMP_ANY"])
-def test_variables_that_choose_kernels_are_in_a_key(monkeypatch, name):
-    before = _key()
+def test_variables_that_choose_kernels_are_in_a_key(usual_key, monkeypatch, name):
     monkeypatch.setenv(name, "1")
 
-    assert _key() != before
+    assert _key() != usual_key
 
 
-def test_the_sources_of_this_project_are_in_a_key(monkeypatch):
+def test_the_sources_of_this_project_are_in_a_key(usual_key, monkeypatch):
     from npu_runtime.training.cache import environment
 
-    before = _key()
     monkeypatch.setattr(environment, "OWN_PACKAGES", environment.OWN_PACKAGES[1:])
 
-    assert _key() != before
+    assert _key() != usual_key
 
 
 class Mode(TorchFunctionMode):

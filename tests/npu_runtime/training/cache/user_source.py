@@ -127,6 +127,11 @@ def load_source(folder: Path, *edit: str) -> ModuleType:
 
 def key_of(model, optimizer=None, loss_fn=None, batch=(), options=None):
     """Return the key of a step, the environment included."""
+    return make_environment_key() + step_key_of(model, optimizer, loss_fn, batch, options)
+
+
+def step_key_of(model, optimizer=None, loss_fn=None, batch=(), options=None):
+    """Return the key of a step alone, which is quicker to make."""
     function, components = make_step(model, optimizer, loss_fn, StepOptions(**(options or {})))
     state = ParameterSubstitution(components).state
-    return make_environment_key() + make_step_key(function, components, state, batch_arguments(batch), {})
+    return make_step_key(function, components, state, batch_arguments(batch), {})

@@ -12,7 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from npu_runtime._torch import call_recorder
-from npu_runtime._torch.tracing import TracingContext
+from npu_runtime._torch.tracing_context import TracingContext
 from npu_runtime.training import compile_ir
 
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from npu_ir import Graph
 from npu_runtime import TrainStep
-from npu_runtime._torch.tracing import TracingContext
+from npu_runtime._torch.tracing_context import TracingContext
 from npu_runtime.training import compile_ir
 from npu_runtime.training.tracing import tracer
 from npu_runtime.training.tracing.functional_writes import replace_writes

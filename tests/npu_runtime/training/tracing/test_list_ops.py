@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from npu_runtime._torch.list_ops import is_list_op, run_on_distinct
-from npu_runtime._torch.tracing import TracingContext
+from npu_runtime._torch.tracing_context import TracingContext
 
 aten = torch.ops.aten
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
-from npu_runtime._torch.tracing import corrected_norms
+from npu_runtime._torch.norms import corrected_norms
 
 aten = torch.ops.aten
 

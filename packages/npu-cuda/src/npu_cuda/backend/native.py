@@ -21,8 +21,9 @@ from npu_cuda.backend.state_rows import add_saving_ops, can_overwrite
 from npu_cuda.backend.view_rules import VIEW
 from npu_cuda.errors import NpuCudaError
 from npu_ir import BackendError, Graph, OpNode
+from npu_ir.core.storage import copy_with_strides
 from npu_ir.graph.partition import in_place_of
-from npu_ir.plugins.backend import Backend, BackendOp, Captured, StepLoop, copy_with_strides
+from npu_ir.plugins.backend import Backend, BackendOp, Captured, StepLoop
 
 _CPU = torch.device("cpu")
 _OP_INDEX = re.compile(r"\bop (\d+)\b")

@@ -144,3 +144,15 @@ def flat_view(item: torch.Tensor) -> torch.Tensor:
     if detached.is_neg():
         return negated_view(flat_view(negated_view(detached)))
     return detached.as_strided((element_span(detached.shape, detached.stride()),), (1,))
+
+
+def copy_with_strides(item: Any) -> Any:
+    """Return a copy of a tensor in separate memory, with the same strides; any other object unchanged."""
+    if not isinstance(item, torch.Tensor):
+        return item
+    return flat_view(item).clone().as_strided(item.shape, item.stride(), 0)
+
+
+def copy_memory(source: torch.Tensor, target: torch.Tensor) -> None:
+    """Copy a tensor into another of the same type and strides, whose elements may overlap."""
+    flat_view(target).copy_(flat_view(source))

@@ -10,115 +10,20 @@ from __future__ import annotations
 import abc
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from npu_ir.core.node import OpNode, Value
-from npu_ir.core.storage import flat_view
+from npu_ir.core.node import OpNode
+from npu_ir.core.storage import copy_memory, copy_with_strides
 from npu_ir.core.types import TensorType
 from npu_ir.errors import BackendError
+from npu_ir.plugins.backend_program import BackendOp, Captured, Operand, StepLoop, Temporary
 
 if TYPE_CHECKING:
     from npu_ir.graph.partition import PartitionGraph
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Temporary:
-    """An intermediate tensor between backend ops that the graph lacks: one node was lowered to several ops.
-
-    Compared by identity.
-
-    Attributes:
-        name: For people to read.
-        type: The type of the tensor to allocate.
-    """
-
-    name: str
-    type: TensorType
-
-
-Operand: TypeAlias = "Value | Temporary"
-
-
-@dataclass(frozen=True, slots=True)
-class BackendOp:
-    """One backend op: `Backend.lower` returns one for a node, for several nodes, or for a part of a node.
-
-    Attributes:
-        kind: The backend's name of the op.
-        inputs: Its operands: values of the lowered graph, and temporaries that earlier ops write.
-        outputs: Its results: outputs of its nodes, and temporaries.
-        nodes: The nodes that it computes, entirely or in part; at least one.
-        kernel: The name of the kernel; empty if the backend selects one at run time.
-        schema_id: The encoding of ``attrs``; 0 stands for the defaults of the op.
-        attrs: The attributes, packed.
-        overwrites: The inputs of the lowered graph whose memory it overwrites, each of them overwritable
-            (`PartitionGraph.overwritable_inputs`) and read by no later op.
-    """
-
-    kind: str
-    inputs: tuple[Operand, ...]
-    outputs: tuple[Operand, ...]
-    nodes: tuple[OpNode, ...]
-    kernel: str = ""
-    schema_id: int = 0
-    attrs: bytes = b""
-    overwrites: tuple[Operand, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Captured:
-    """A prepared program captured on fixed memory.
-
-    Attributes:
-        program: The captured program, as `Backend.prepare` returned it.
-        inputs: The fixed inputs: write the next tensors into these, in place. A number is constant: the
-            program is captured for it.
-        outputs: The fixed outputs: `Backend.replay` writes the results here.
-        recording: The state that the backend needs for a replay.
-    """
-
-    program: Any
-    inputs: tuple[Any, ...]
-    outputs: tuple[Any, ...]
-    recording: Any = None
-
-
-class StepLoop(Protocol):
-    """The interface of a loop that takes steps on batches which another thread copies into a few slots.
-
-    The threads wait for each other. The one that fills calls `reserve`, writes into that slot, calls `push`,
-    and after the last one `end`. The other one calls `run` until it returns True.
-    """
-
-    def reserve(self) -> int:
-        """Wait until a slot is free, and return its number, the next one in turn; -1 after `close`."""
-
-    def push(self) -> None:
-        """Mark the slot of `reserve` as full."""
-
-    def end(self) -> None:
-        """Announce that no more slots will be filled."""
-
-    def close(self) -> None:
-        """Announce that no more steps will be taken."""
-
-    def run(self, rows: list[torch.Tensor], limit: int, seconds: float) -> bool:
-        """Take steps; return whether `end` was called and no slot is full.
-
-        A step that fails raises its error. It is not counted.
-
-        Args:
-            rows: A tensor for each result, of ``limit`` rows: the first step fills the first one.
-            limit: The maximum number of steps.
-            seconds: The time after which it returns, be it while it waits.
-        """
-
-    @property
-    def steps_taken(self) -> int:
-        """The number of steps that all calls of `run` have taken."""
+__all__ = ["Backend", "BackendOp", "Captured", "Operand", "StepLoop", "Temporary"]
 
 
 class Backend(abc.ABC):
@@ -389,15 +294,3 @@ class Backend(abc.ABC):
             copy_memory(item, fixed)
         else:
             fixed.copy_(item)
-
-
-def copy_with_strides(item: Any) -> Any:
-    """Return a copy of a tensor in separate memory, with the same strides; any other object unchanged."""
-    if not isinstance(item, torch.Tensor):
-        return item
-    return flat_view(item).clone().as_strided(item.shape, item.stride(), 0)
-
-
-def copy_memory(source: torch.Tensor, target: torch.Tensor) -> None:
-    """Copy a tensor into another of the same type and strides, whose elements may overlap."""
-    flat_view(target).copy_(flat_view(source))

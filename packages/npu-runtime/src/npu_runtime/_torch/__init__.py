@@ -1,4 +1,4 @@
 """Private torch APIs that running graphs needs, each behind one name; nothing else touches them.
 
-In and out: objects of PyTorch. Open `fast_calls.py` first; `tracing.py` for training steps.
+In and out: objects of PyTorch. Open `fast_calls.py` first; `tracing_context.py` for training steps.
 """

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from npu_runtime._torch.tracing import corrected_norms
+from npu_runtime._torch.norms import corrected_norms
 
 
 def compile_with_autograd(

@@ -1,4 +1,4 @@
-"""Torch state of the process: modes, grad mode, random generators, kernel settings."""
+"""Torch state of the process: modes, grad mode, random generators, autocast, kernel settings."""
 
 from __future__ import annotations
 
@@ -56,11 +56,16 @@ def has_default_torch_state() -> bool:
     return not (
         _C._len_torch_function_stack()
         or _C._len_torch_dispatch_stack()
-        or _C._functorch.peek_interpreter_stack() is not None
+        or in_transform()
         or _C._get_tracing_state() is not None
         or _C._is_any_autocast_enabled()
         or torch.get_default_dtype() is not torch.float32
     )
+
+
+def in_transform() -> bool:
+    """Return whether this thread is within a transform of `torch.func`, such as ``grad`` or ``vmap``."""
+    return _C._functorch.peek_interpreter_stack() is not None
 
 
 def active_modes() -> str | None:
@@ -75,7 +80,7 @@ def active_modes() -> str | None:
 
 def active_tracer() -> str | None:
     """Return what takes part in calls of PyTorch now and in no others: a trace, a transform, fake tensors."""
-    if _C._functorch.peek_interpreter_stack() is not None:
+    if in_transform():
         return "a transform of torch.func"
     if _C._get_tracing_state() is not None:
         return "torch.jit.trace"
@@ -92,6 +97,13 @@ def kernel_settings() -> tuple[bool, ...]:
         _C._get_cudnn_sdp_enabled(),
         _C._get_mkldnn_enabled(),
         _C._get_deterministic_algorithms(),
+    )
+
+
+def autocast_settings() -> tuple[tuple[bool, torch.dtype], ...]:
+    """Return whether autocast is enabled, and its dtype, on the CPU and on CUDA."""
+    return tuple(
+        (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda")
     )
 
 

@@ -12,8 +12,14 @@ from typing import Any
 import torch
 
 from npu_ir import ExecutionError, Graph, TensorType, Value
-from npu_ir.core.storage import ByteRange, address_range, may_self_overlap, ranges_overlap, storage_span
-from npu_ir.plugins.backend import copy_with_strides
+from npu_ir.core.storage import (
+    ByteRange,
+    address_range,
+    copy_with_strides,
+    may_self_overlap,
+    ranges_overlap,
+    storage_span,
+)
 from npu_runtime.executor.input_updates import find_write_problem
 
 

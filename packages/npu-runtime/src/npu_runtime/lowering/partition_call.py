@@ -10,10 +10,11 @@ from typing import Any
 import torch
 
 from npu_ir import TensorType
+from npu_ir.core.storage import copy_memory, copy_with_strides
 from npu_ir.core.types import Type
 from npu_ir.errors import BackendError
 from npu_ir.ops.execution import describe, is_of_type
-from npu_ir.plugins.backend import Backend, copy_memory, copy_with_strides
+from npu_ir.plugins.backend import Backend
 from npu_runtime._torch.state import below_autograd
 from npu_runtime.probing.storage import with_stated_strides
 

@@ -16,10 +16,9 @@ from typing import Any
 
 import torch
 
-from npu_ir.core.storage import element_span
+from npu_ir.core.storage import copy_with_strides, element_span
 from npu_ir.ops.calls import Binding, Slot
 from npu_ir.ops.execution import flatten_results
-from npu_ir.plugins.backend import copy_with_strides
 from npu_runtime._torch.fast_calls import fast_callables, fast_callables_in_place
 from npu_runtime._torch.ops import OpOverload
 from npu_runtime._torch.state import random_state

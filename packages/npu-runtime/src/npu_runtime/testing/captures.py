@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from npu_ir.core.storage import flat_view
+from npu_ir.core.storage import copy_with_strides, flat_view
 from npu_ir.errors import BackendError
-from npu_ir.plugins.backend import Captured, copy_with_strides
+from npu_ir.plugins.backend import Captured
 from npu_runtime.testing.data import has_same_bytes, invert_bytes, shared_pairs, storage_bytes
 from npu_runtime.testing.trials import Trial, Trials, error_context
 

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, Value
+from npu_ir.core.storage import copy_memory
 from npu_ir.errors import BackendError
 from npu_ir.ops.effects import is_view
-from npu_ir.plugins.backend import copy_memory
 from npu_ir.testing.data import Content
 from npu_runtime.testing.data import has_same_bytes, invert_bytes, shared_pairs, storage_bytes
 from npu_runtime.testing.trials import QuickRun, Trial, Trials, error_context

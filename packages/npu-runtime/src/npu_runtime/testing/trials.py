@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import unittest
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -70,7 +71,11 @@ class Trial:
     def compute_expected(self, inputs: Sequence[Any]) -> list[Any]:
         """Return the outputs of the interpreter."""
         on_host = [item.detach().to(_CPU) if isinstance(item, torch.Tensor) else item for item in inputs]
-        return Interpreter(self.graph).run_flat(on_host)[0]
+        return self._interpreter.run_flat(on_host)[0]
+
+    @functools.cached_property
+    def _interpreter(self) -> Interpreter:
+        return Interpreter(self.graph)
 
     def run(self, inputs: Sequence[Any], program: Any = None) -> Sequence[Any]:
         """Return the outputs of the backend."""

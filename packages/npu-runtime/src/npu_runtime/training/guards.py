@@ -19,14 +19,9 @@ from torch.nn import Module
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from npu_runtime._torch.state import MODE_COUNTS, STATE_CHANGES, has_default_torch_state
+from npu_runtime._torch.registrations import global_module_hooks, global_step_hooks, has_replaced_step
+from npu_runtime._torch.state import MODE_COUNTS, STATE_CHANGES, autocast_settings, has_default_torch_state
 from npu_runtime._torch.tensors import make_tensor_guard
-from npu_runtime._torch.tracing import (
-    autocast_settings,
-    global_module_hooks,
-    global_step_hooks,
-    has_replaced_step,
-)
 from npu_runtime.training.guard_conditions import Conditions, Entry, compile_conditions, write_all
 from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.components import TrainingComponents

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import warnings
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch.nn import Module
@@ -12,33 +11,25 @@ from torch.optim import Optimizer
 
 from npu_ir import ExecutionError, Graph, NpuError
 from npu_ir.plugins.backend import Backend
-from npu_runtime.errors import CaptureError, FallbackWarning
+from npu_runtime._torch.state import in_transform
+from npu_runtime.errors import CaptureError, TracingError
 from npu_runtime.executor.options import Passes
 from npu_runtime.training.artifact import CompileArtifact
-from npu_runtime.training.batches import Batch, batch_signature, draw_batches
+from npu_runtime.training.batches import Batch, draw_batches
 from npu_runtime.training.capture.capture_state import in_capture
 from npu_runtime.training.capture.options import CaptureOptions
-from npu_runtime.training.capture.runners import OFF
-from npu_runtime.training.eager_step import run_first_step
-from npu_runtime.training.guards import Guards
 from npu_runtime.training.options import StepKeywords, StepOptions, accept, take
 from npu_runtime.training.ring_buffer import RingBuffer, make_rows
 from npu_runtime.training.saved_state import copy_state, load_state, save_state
+from npu_runtime.training.specializations import Specializations
 from npu_runtime.training.stacked_results import StackedResults
 from npu_runtime.training.steady_call import CHANGED, SteadyCall, make_steady_call, no_steady_call
-from npu_runtime.training.step_compilation import compile_step
 from npu_runtime.training.step_function import LossFunction
 from npu_runtime.training.trace import make_step
-from npu_runtime.training.tracing.optimizer_state import UnknownStateError
 from npu_runtime.training.tracing.optimizers import require_traceable
-from npu_runtime.training.tracing.tracer import trace_function
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # of `typing` since Python 3.11
-
-# Usually one per shape of the batch: more of them suggest that batches should be padded to fewer shapes.
-MAX_SPECIALIZATIONS = 16
-_MAX_KEPT = 4
 
 
 class TrainStep:
@@ -95,26 +86,25 @@ class TrainStep:
         **options: Unpack[StepKeywords],
     ) -> None:
         (made,) = take(options, "TrainStep", StepOptions)
-        self._capture = CaptureOptions(
+        capture_options = CaptureOptions(
             backend=backend,
             passes=passes,
             capture=capture,
             memory_budget_bytes=memory_budget_bytes,
             cache=cache,
         )
-        self._function, self._components = make_step(model, optimizer, loss_fn, made)
+        function, self._components = make_step(model, optimizer, loss_fn, made)
         for item in self._components.optimizers.values():
             require_traceable(item)
         self._components.trained_names()
-        self._name: str | None = made.name
         self._borrow = borrow
         self._lock = threading.RLock()
         self._is_running = False
         self._ring: RingBuffer | None = None
-        self._specializations: dict[Hashable, CompileArtifact] = {}
-        self._current: CompileArtifact | None = None
         self._steady: SteadyCall | None = None  # of the current specialization and guards
-        self._guards, self._other_guards = Guards(self._components), list[Guards]()
+        self._specializations = Specializations(
+            function, self._components, capture_options, made.name, self._lock
+        )
 
     def __call__(self, *batch: Any, **named: Any) -> Any:
         """Take one step.
@@ -179,8 +169,9 @@ class TrainStep:
                     f"step {results.steps + 1} of run: {type(error).__name__}: {error}",
                     fix="see the exception above, of the iterable or of the step",
                 ) from error
-            if not results.steps and self._current is not None:
-                results.extend(0, make_rows(self._current, 0), self._current.graph.results[0])
+            current = self._specializations.current
+            if not results.steps and current is not None:
+                results.extend(0, make_rows(current, 0), current.graph.results[0])
         return results.stack()
 
     @property
@@ -213,9 +204,7 @@ class TrainStep:
 
     def explain(self) -> str:
         """Return a text about each specialization: how and where it runs, and why it is not captured."""
-        if not self._specializations:
-            return "no step has been taken"
-        return "\n\n".join(str(specialization) for specialization in self._specializations.values())
+        return str(self._specializations) or "no step has been taken"
 
     def state_dict(self) -> dict[str, Any]:
         """Return ``{"model": ..., "optimizer": ...}``, each in PyTorch's own format.
@@ -246,7 +235,8 @@ class TrainStep:
         """Drop all specializations, and free their memory; the next call traces again."""
         self._require_other_thread()
         with self._lock:
-            self._drop_specializations()
+            self._steady = None
+            self._specializations.drop()
 
     def __reduce__(self) -> Any:
         raise CaptureError(
@@ -257,9 +247,10 @@ class TrainStep:
     # Inside
 
     def _require_current(self) -> CompileArtifact:
-        if self._current is None:
+        current = self._specializations.current
+        if current is None:
             raise CaptureError("no step has been taken", fix="call the step once, or use compile_ir")
-        return self._current
+        return current
 
     def _require_other_thread(self) -> None:
         """Raise if this thread is within a step, or draws its batches: it would wait for itself."""
@@ -275,15 +266,15 @@ class TrainStep:
             )
 
     def _run(self, batches: Iterator[Batch], results: StackedResults) -> None:
-        batch, last, refused = next(batches, None), self._current, None
+        batch, last, refused = next(batches, None), self._specializations.current, None
         while batch is not None:
             args, named = batch
             results.add(self(*args, **named), is_borrowed=self._borrow)
-            ring = None
-            if self._current is last is not refused:  # two steps of a kind: more of it may follow
+            current, ring = self._specializations.current, None
+            if current is last is not refused:  # two steps of a kind: more of it may follow
                 ring = self._make_ring()
                 refused = last if ring is None else None
-            last = self._current
+            last = current
             batch = next(batches, None) if ring is None else self._run_ring(ring, batches, results)
 
     def _run_ring(self, ring: RingBuffer, batches: Iterator[Batch], results: StackedResults) -> Batch | None:
@@ -295,123 +286,36 @@ class TrainStep:
 
     def _make_ring(self) -> RingBuffer | None:
         """Return a ring for batches like that of the last step; None if the next one has to look again."""
-        current = self._current
-        if current is None or not self._guards.hold():
+        current = self._specializations.current
+        if current is None or not self._specializations.guards.hold():
             return None
         numbers = current.current_numbers()
         return None if numbers is None else RingBuffer.of(current, numbers)
 
     def _make_steady(self) -> SteadyCall:
-        if self._current is None:
+        current, guards = self._specializations.current, self._specializations.guards
+        if current is None:
             return no_steady_call
         # Not at the end of a call: a single step would compile what it never runs.
-        self._steady = make_steady_call(self._current, self._guards, self._borrow)
+        self._steady = make_steady_call(current, guards, self._borrow)
         return self._steady
 
     def _run_changed(self, batch: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Take a step that is not a steady call."""
         self._require_other_thread()
+        if in_transform():
+            raise TracingError(
+                "a training step is called within a transform of torch.func, such as grad or vmap",
+                fix="call the step outside of it: it computes gradients, and updates parameters, by itself",
+            )
         self._is_running = True
         try:
-            current = self._current
-            if current is not None and self._guards.hold():
+            current, guards = self._specializations.current, self._specializations.guards
+            if current is not None and guards.hold():
                 bound, numbers = current.bind_batch(batch, named), current.current_numbers()
                 if bound is not None and numbers is not None:
-                    return current.step(bound[0], numbers, self._borrow, self._guards.in_default_state)
-            return self._run_uncached(batch, named)
+                    return current.step(bound[0], numbers, self._borrow, guards.in_default_state)
+            self._steady = None
+            return self._specializations.run(batch, named, borrow=self._borrow)
         finally:
             self._is_running = False
-
-    def _run_uncached(self, batch: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Take a step whose specialization is not the current one, or whose guards fail."""
-        guards = self._guards
-        try:
-            guards = self._find_guards()
-            specialization = self._find_specialization(batch, named, guards)
-        except UnknownStateError:
-            self._drop_specializations()
-            results = run_first_step(self._function, self._components, batch, named)
-        else:
-            results = specialization.step(*specialization.bind_call(batch, named), borrow=self._borrow)
-            self._current = specialization
-        self._steady = None
-        is_known = guards is self._guards or guards in self._other_guards
-        # To ask new guards would compile them; a first step changes what they compare in any case.
-        self._keep_guards(guards if is_known and guards.hold() else Guards(self._components))
-        return results
-
-    def _find_guards(self) -> Guards:
-        """Return guards that hold, after all specializations were bound to other memory or dropped."""
-        if not self._specializations:
-            return Guards(self._components)
-        kept = next((item for item in (self._guards, *self._other_guards) if item.hold()), None)
-        if kept is not None:
-            return kept
-        # Other parts or types need a new trace; other memory of the same types, as after
-        # optimizer.load_state_dict(), only needs another binding.
-        fits = self._guards.has_same_parts() and self._guards.has_same_types()
-        if fits and self._guards.has_same_memory():
-            return Guards(self._components)
-        # Guards on the old memory must not hold again if this call fails and the old memory comes back.
-        bound = dict(self._specializations)
-        self._drop_specializations()
-        if fits and all(item.rebind_components() for item in bound.values()):
-            self._specializations.update(bound)
-        return self._guards
-
-    def _keep_guards(self, guards: Guards) -> None:
-        """Use guards that hold; keep the others that differ in flags alone: a model may go to and fro."""
-        if guards is not self._guards:
-            others = [item for item in (self._guards, *self._other_guards) if item is not guards]
-            self._other_guards = [
-                item for item in others[:_MAX_KEPT] if item.has_same_parts() and item.has_same_memory()
-            ]
-            self._guards = guards
-
-    def _find_specialization(
-        self, batch: tuple[Any, ...], named: dict[str, Any], guards: Guards
-    ) -> CompileArtifact:
-        """Return the specialization for this call, traced if necessary.
-
-        Raises:
-            UnknownStateError: Only an eager first step reveals what state an optimizer keeps.
-        """
-        key = batch_signature(batch, named), guards.specialization_key
-        found = self._specializations.get(key)
-        if found is not None and found.has_foreign_state() and not found.rebind_components():
-            # The optimizers hold state of another specialization, unfit for this one.
-            self._drop_specializations()
-            found = None
-        if found is None or found.current_numbers() is None:
-            found = self._specializations[key] = self._trace(batch, named)
-        return found
-
-    def _trace(self, batch: tuple[Any, ...], named: dict[str, Any]) -> CompileArtifact:
-        """Trace and capture a step for a batch; the oldest specialization makes room for it."""
-        if len(self._specializations) >= MAX_SPECIALIZATIONS:
-            del self._specializations[next(iter(self._specializations))]
-            warnings.warn(
-                f"a step was traced for more than {MAX_SPECIALIZATIONS} kinds of batches and modes; "
-                "the oldest is forgotten: pad batches to fewer shapes, and keep counters out of modules",
-                FallbackWarning,
-                stacklevel=5,
-            )
-        specialization = self._compile(batch, named)
-        specialization.lock = self._lock  # they share the memory of the model
-        if self._capture.capture == "prefer" and specialization.capture_state == OFF:
-            warnings.warn(f"the step runs op by op: {specialization.reason}", FallbackWarning, stacklevel=5)
-        return specialization
-
-    def _compile(self, batch: tuple[Any, ...], named: dict[str, Any]) -> CompileArtifact:
-        if not self._capture.cache:
-            traced = trace_function(self._function, self._components, batch, named, name=self._name)
-            return compile_step(traced, self._capture)
-        # Loaded where it is used: most steps are traced.
-        from npu_runtime.training.cache.cached_compilation import compile_cached
-
-        return compile_cached(self._function, self._components, (batch, named), self._capture, self._name)
-
-    def _drop_specializations(self) -> None:
-        self._specializations.clear()
-        self._current = self._steady = None
-        self._guards, self._other_guards = Guards(self._components), []

@@ -26,8 +26,14 @@ from typing import Any
 import torch
 
 from npu_ir.plugins import plugin_manager
-from npu_runtime._torch.state import active_modes, active_tracer, has_default_torch_state, kernel_settings
-from npu_runtime._torch.tracing import autocast_settings, foreign_kernels, global_module_hooks
+from npu_runtime._torch.registrations import foreign_kernels, global_module_hooks
+from npu_runtime._torch.state import (
+    active_modes,
+    active_tracer,
+    autocast_settings,
+    has_default_torch_state,
+    kernel_settings,
+)
 from npu_runtime.backends.measured_costs import describe_machine
 from npu_runtime.training.cache.content_hash import ContentHash, UnknownContentError
 from npu_runtime.training.cache.known_code import (

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.jit import ScriptModule
 from torch.nn import Module, Parameter
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
@@ -104,17 +105,44 @@ def make_components(
     """Return training components with modules and optimizers by name; a single one gets no prefix.
 
     Raises:
-        TracingError: Two tensors share memory, or a module is lazy and its parameters have no shape yet.
+        TracingError: A module is compiled by TorchScript; a tensor belongs to two modules, or shares memory
+            with another one; or a module is lazy and its parameters have no shape yet.
     """
     named_modules = _add_prefixes(modules)
     named_optimizers = _add_prefixes(optimizers)
+    for prefix, module in named_modules.items():
+        _require_python(prefix, module)
     components = TrainingComponents(named_modules, named_optimizers)
     tensors = {**components.parameters(), **components.buffers()}
+    _require_own_tensors(tensors)
+    return components
+
+
+def _require_python(prefix: str, module: Module) -> None:
+    """Refuse modules whose ``forward`` is not Python: there is nothing to trace in them."""
+    for path, part in module.named_modules():
+        if isinstance(part, ScriptModule):
+            name = f"{prefix}{path}".rstrip(".")
+            raise TracingError(
+                f"{repr(name) if name else 'the model'} is compiled by TorchScript, and cannot be traced",
+                fix="give the module that was passed to torch.jit.script or torch.jit.trace",
+            )
+
+
+def _require_own_tensors(tensors: Mapping[str, torch.Tensor]) -> None:
+    """Refuse tensors without a shape, of two modules, or in the memory of another one."""
+    names: dict[int, str] = {}
     for name, tensor in tensors.items():
         if is_lazy(tensor):
             raise TracingError(
                 f"{name!r} has no shape yet: its module is lazy",
                 fix="run the model once, on a batch, before training it",
+            )
+        first = names.setdefault(id(tensor), name)
+        if first != name:
+            raise TracingError(
+                f"{first!r} and {name!r} are one tensor in two modules of the step",
+                fix="make both modules parts of one, such as a ModuleDict, and have the step refer to that",
             )
     pair = find_overlapping(tensors, tensors)
     if pair is not None:
@@ -122,7 +150,6 @@ def make_components(
             f"{pair[0]!r} and {pair[1]!r} are different tensors in the same memory",
             fix="tie them by using one parameter twice, or clone one of them",
         )
-    return components
 
 
 def _add_prefixes(items: Sequence[tuple[str, Any]]) -> dict[str, Any]:

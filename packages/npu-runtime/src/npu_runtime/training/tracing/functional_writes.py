@@ -21,7 +21,7 @@ from torch.fx import Graph, GraphModule, Node
 from npu_ir.capture.writes import has_hidden_write, written_nodes
 from npu_ir.ops.schema import schema_of
 from npu_runtime._torch.ops import OpOverload
-from npu_runtime._torch.tracing import name_of_call, remove_constant_copies
+from npu_runtime._torch.tracing_context import name_of_call, remove_constant_copies
 from npu_runtime.training.tracing.functional_ops import functional_op, returns_same_types, with_defaults
 
 _COPY = torch.ops.aten.copy_.default

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.optim import SGD, Optimizer
 
-from npu_runtime._torch.tracing import compiler_flag
+from npu_runtime._torch.patches import compiler_flag
 from npu_runtime.errors import TracingError
 
 # The options of implementations that keep all numbers in tensors: none reads the contents of one in Python.

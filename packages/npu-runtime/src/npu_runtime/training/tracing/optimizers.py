@@ -10,12 +10,8 @@ import torch
 from torch.optim import Optimizer
 
 from npu_runtime._torch.node_provenance import optimizer_phase
-from npu_runtime._torch.tracing import (
-    compiler_flag,
-    global_step_hooks,
-    has_replaced_step,
-    unwrapped_step,
-)
+from npu_runtime._torch.patches import compiler_flag
+from npu_runtime._torch.registrations import global_step_hooks, has_replaced_step, unwrapped_step
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.optimizer_state import (

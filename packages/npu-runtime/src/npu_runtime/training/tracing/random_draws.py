@@ -18,7 +18,8 @@ import torch
 from torch.fx import GraphModule, Node
 
 from npu_runtime._torch.ops import OpOverload
-from npu_runtime._torch.tracing import last_node, set_attributes
+from npu_runtime._torch.patches import set_attributes
+from npu_runtime._torch.tracing_context import last_node
 from npu_runtime.errors import TracingError
 
 _FIX = "let the step draw random numbers as they come: seed the generator outside"

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from npu_runtime._torch.tracing import swap_weights
+from npu_runtime._torch.patches import swap_weights
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.components import TrainingComponents
