@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor
 
+from npu_ir import TensorType
 from npu_passes.ops.registration import register_composite
 
 PACK_MATRIX = "npu.pack_matrix.default"
@@ -23,6 +24,17 @@ MOST_WIDTH = 64
 def panel_width(columns: int) -> int:
     """Return the width of panels that suits a matrix of so many columns, on every processor."""
     return next((width for width in (16, 32) if columns <= width), MOST_WIDTH)
+
+
+def panels_type(matrix: TensorType, width: int) -> TensorType:
+    """Return the type of the panels of a matrix of fixed size."""
+    rows, columns = matrix.static_shape
+    return TensorType((-(-columns // width), rows, width), matrix.dtype)
+
+
+def product_type(input: TensorType, out_features: int) -> TensorType:
+    """Return the type of the product of ``packed_linear``."""
+    return TensorType((*input.shape[:-1], out_features), input.dtype)
 
 
 @register_composite("(Tensor matrix, int width) -> Tensor")
