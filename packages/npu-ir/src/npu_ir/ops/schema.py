@@ -54,6 +54,7 @@ def scalar_function_name(function: object) -> str | None:
 Op: TypeAlias = "OpOverload | HigherOrderOperator | Callable[..., Any]"
 
 HIGHER_ORDER = "higher_order"
+_HIGHER_ORDER_PREFIX = f"{HIGHER_ORDER}."
 # For functions whose signature has no useful names, or cannot be read; ``*`` takes any number.
 _ARGUMENT_NAMES = {
     "higher_order.map_impl": ("f", "xs", "pos_args"),
@@ -116,16 +117,12 @@ class OpSchema:
     by_name: dict[str, SchemaArg]
     return_names: tuple[str, ...]
     text: str  # the schema or signature as text
+    writes: bool = False  # whether the operator mutates any argument
 
     @property
     def name(self) -> str:
         """The name of the op in messages."""
         return str(self.op) if isinstance(self.op, OpOverload) else op_type_of(self.op)
-
-    @property
-    def writes(self) -> bool:
-        """True if the operator mutates any argument."""
-        return any(arg.writes for arg in self.args)
 
     @property
     def runs_on_copies(self) -> bool:
@@ -162,7 +159,8 @@ def schema_of(op: Op) -> OpSchema:
         for arg in schema.arguments
     )
     returns = tuple(item.name for item in schema.returns)
-    return OpSchema(op, args, {arg.name: arg for arg in args}, returns, str(schema))
+    writes = any(arg.writes for arg in args)
+    return OpSchema(op, args, {arg.name: arg for arg in args}, returns, str(schema), writes)
 
 
 def _signature_of(op: Op) -> OpSchema:
@@ -223,7 +221,6 @@ def find_op(op_type: str) -> Op | None:
     """Return the operator or function of numbers that ``op_type`` names; None if unknown."""
     if op_type in SCALAR_FUNCTIONS:
         return SCALAR_FUNCTIONS[op_type]
-    namespace, _, name = op_type.partition(".")
-    if namespace == HIGHER_ORDER:
-        return higher_order_op(name)
+    if op_type.startswith(_HIGHER_ORDER_PREFIX):
+        return higher_order_op(op_type.removeprefix(_HIGHER_ORDER_PREFIX))
     return resolve(op_type)
