@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 from npu_cuda import _C, attrs, errors
 from npu_cuda.backend.rules import lower_node
-from npu_cuda.backend.tensor_views import TensorView, views_of
+from npu_cuda.backend.tensor_views import ALIGNMENT, TensorView, views_of
 from npu_cuda.backend.view_rules import VIEW
 from npu_cuda.extension.kernel_plugins import load_plugins
 from npu_ir import Graph, OpNode
 from npu_ir.graph.partition import PartitionGraph
 from npu_ir.plugins.backend import BackendOp, Operand
 
-ALIGNMENT = 16  # bytes; that of most PyTorch memory, and of the widest loads
 _MOST_REASONS = 3
 
 
@@ -25,14 +23,9 @@ def specs_of(readings: Sequence[TensorView], alignment: int) -> list[_C.TensorSp
 
     Args:
         readings: The tensors.
-        alignment: Alignment of their memory in bytes; 0 for that of the items.
+        alignment: Alignment of their memory in bytes: `ALIGNMENT`, or 0 for that of the items.
     """
-    return [_spec_of(item, alignment) for item in readings]
-
-
-@functools.lru_cache(maxsize=4096)
-def _spec_of(reading: TensorView, alignment: int) -> _C.TensorSpec:
-    return _C.TensorSpec(reading.dtype, reading.shape, reading.strides, alignment)
+    return [item.aligned_spec if alignment else item.spec for item in readings]
 
 
 _KINDS: dict[str, Any] = {}

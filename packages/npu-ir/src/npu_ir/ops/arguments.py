@@ -108,6 +108,8 @@ def _elements(
 
 def record_problem(attrs: Mapping[str, Literal]) -> str | None:
     """Return the problem of the two attrs of the record; None if they are well formed."""
+    if LIST_SIZES not in attrs and NONE_MASKS not in attrs:
+        return None
     sizes, masks = attrs.get(LIST_SIZES, []), attrs.get(NONE_MASKS, [])
     if not isinstance(sizes, list) or not all(
         size is None or (type(size) is int and size >= 0) for size in sizes

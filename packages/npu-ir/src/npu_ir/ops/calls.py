@@ -75,6 +75,8 @@ def bind_arguments(
     Raises:
         GraphError: An argument is missing or unknown, inputs are left over, or the record is wrong.
     """
+    if schema.is_flat and operands is not None and (binding := _bind_flat(schema, count, operands, attrs)):
+        return binding
     _require_known(schema, operands, attrs)
     taker = _ArgumentAssigner(schema, count, operands, attrs)
     positional: list[Template] = []
@@ -105,6 +107,47 @@ def bind_arguments(
         )
     sequence = list if isinstance(schema.op, OpOverload) else tuple
     return Binding(tuple(positional), keyword, tuple(written), sequence)
+
+
+def _bind_flat(
+    schema: OpSchema, count: int, operands: Sequence[str], attrs: Mapping[str, Literal]
+) -> Binding | None:
+    """Return the call where each input fills an argument of its own, as in most; None if one is in a list.
+
+    None, too, where something is wrong, which `bind_arguments` then says.
+    """
+    slots = {name: Slot(index) for index, name in enumerate(operands)}
+    if len(slots) != count or not slots.keys().isdisjoint(attrs):
+        return None
+    positional: list[Template] = []
+    keyword: dict[str, Template] = {}
+    written: list[int] = []
+    given = 0
+    for position, arg in enumerate(schema.args):
+        name = arg.name
+        slot = slots.get(name)
+        if slot is not None:
+            template: Template = slot
+            given += 1
+            if arg.writes:
+                written.append(slot.index)
+        elif name in attrs:
+            template = attrs[name]
+            given += 1
+        elif arg.required:
+            return None
+        elif arg.has_default:
+            continue
+        else:
+            template = None  # an optional tensor
+        if arg.kwarg_only or len(positional) < position:
+            keyword[name] = template
+        else:
+            positional.append(template)
+    # Anything else is in a list, in a record of lists, or unknown.
+    if given < len(slots) + len(attrs):
+        return None
+    return Binding(tuple(positional), keyword, tuple(written))
 
 
 def _require_known(schema: OpSchema, operands: Sequence[str] | None, attrs: Mapping[str, Literal]) -> None:

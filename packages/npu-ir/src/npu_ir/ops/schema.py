@@ -76,6 +76,7 @@ class ArgKind(enum.Enum):
     PLAIN = "plain"
 
 
+_FLAT_KINDS = (ArgKind.TENSOR, ArgKind.OPTIONAL_TENSOR, ArgKind.PLAIN)
 # Schemas are written with Tensor?, but the types in them print as Optional[Tensor].
 _KINDS = {
     "Tensor": ArgKind.TENSOR,
@@ -118,6 +119,8 @@ class OpSchema:
     return_names: tuple[str, ...]
     text: str  # the schema or signature as text
     writes: bool = False  # whether the operator mutates any argument
+    # Whether each argument is one tensor or plain data: no lists of tensors, and not a variadic one.
+    is_flat: bool = False
 
     @property
     def name(self) -> str:
@@ -160,7 +163,8 @@ def schema_of(op: Op) -> OpSchema:
     )
     returns = tuple(item.name for item in schema.returns)
     writes = any(arg.writes for arg in args)
-    return OpSchema(op, args, {arg.name: arg for arg in args}, returns, str(schema), writes)
+    is_flat = all(arg.kind in _FLAT_KINDS for arg in args)
+    return OpSchema(op, args, {arg.name: arg for arg in args}, returns, str(schema), writes, is_flat)
 
 
 def _signature_of(op: Op) -> OpSchema:

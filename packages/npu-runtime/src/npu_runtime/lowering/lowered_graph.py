@@ -194,14 +194,14 @@ def _lower_partition(
     )
 
     def moved(operands: Sequence[Operand]) -> tuple[Operand, ...]:
-        return tuple(outer[operand] if isinstance(operand, Value) else operand for operand in operands)
+        return tuple([outer.get(operand, operand) for operand in operands])
 
     ops = tuple(
         replace(
             op,
             inputs=moved(op.inputs),
             outputs=moved(op.outputs),
-            nodes=tuple(graph.originals[node] for node in op.nodes),
+            nodes=tuple([graph.originals[node] for node in op.nodes]),
             overwrites=moved(op.overwrites),
         )
         for op in program.ops
