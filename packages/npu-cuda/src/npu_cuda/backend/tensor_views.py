@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from npu_cuda import _C
 from npu_ir import TensorType
+from npu_ir.core.types import Type
 from npu_ir.plugins.backend import BackendOp, Operand
 
 ALIGNMENT = 16  # bytes; that of most PyTorch memory, and of the widest loads
@@ -29,7 +30,8 @@ class TensorView:
 
     @classmethod
     @functools.lru_cache(maxsize=4096)  # a graph has few types, and each is asked for many times
-    def from_type(cls, type: TensorType) -> TensorView:
+    def from_type(cls, type: Type) -> TensorView:
+        assert isinstance(type, TensorType)
         return cls(str(type.dtype).removeprefix("torch."), type.static_shape, type.static_strides)
 
     @functools.cached_property
@@ -54,7 +56,7 @@ def tensor_type(operand: Operand) -> TensorType:
 
 def views_of(op: BackendOp) -> tuple[TensorView, ...]:
     """Return the readings of the tensors of ``op``, inputs first."""
-    plain = [TensorView.from_type(tensor_type(item)) for item in (*op.inputs, *op.outputs)]
+    plain = [TensorView.from_type(item.type) for item in (*op.inputs, *op.outputs)]
     return tuple(_BY_KIND.get(op.kind, list)(plain))
 
 

@@ -71,7 +71,11 @@ def flatten_arguments(
                 sizes.append(None if value is None else len(elements))
             else:
                 masks.append([item is None for item in value or ()])
-        elif not (value is None and arg.kind is ArgKind.OPTIONAL_TENSOR):
+        elif value is None and arg.kind is ArgKind.OPTIONAL_TENSOR:
+            continue
+        elif not isinstance(value, (list, tuple)):
+            attrs[arg.name] = value
+        else:
             places: dict[str, Any] = {}
             template = _extract_values(value, arg.name, is_value, places)
             attrs[arg.name] = template if places else value
