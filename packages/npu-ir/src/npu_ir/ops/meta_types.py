@@ -1,7 +1,8 @@
 """Result types of ops that compute them alike on every device: by a call on tensors of the device ``meta``.
 
 A FakeTensor knows the device that it stands for, which decides the strides of some results. It takes ten times
-as long, and the first one of a process imports PyTorch's compiler, which takes seconds.
+as long, and the first one of a process imports PyTorch's compiler, which takes seconds; so do some pointwise
+ops on ``meta``, but no views.
 """
 
 from __future__ import annotations
@@ -55,9 +56,10 @@ def is_alike_on_devices(op: OpOverload) -> bool:
     """Return whether an op has one implementation of its result types: ATen's views and pointwise ops.
 
     Views are made by the same code for every device. Pointwise ops share TensorIterator, which decides dtype
-    and strides.
+    and strides; those that draw random numbers have loops of their own.
     """
     if op.namespace != "aten" or schema_of(op).writes:
         return False
     is_view = bool(op._schema.returns) and all(item.alias_info is not None for item in op._schema.returns)
-    return is_view or torch.Tag.pointwise in op.tags
+    is_pointwise = torch.Tag.pointwise in op.tags and torch.Tag.nondeterministic_seeded not in op.tags
+    return is_view or is_pointwise
