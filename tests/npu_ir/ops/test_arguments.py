@@ -312,7 +312,10 @@ def test_an_operator_of_any_namespace_is_found() -> None:
 @each_row(
     "op_type, count, operands, attrs",
     {
-        "all given": ("test_arguments.defaults.default", 3, ["a", "b", "c"], {"n": 1, "f": 2.0, "flag": True}),
+        "all given": (
+            *("test_arguments.defaults.default", 3, ["a", "b", "c"]),
+            {"n": 1, "f": 2.0, "flag": True},
+        ),
         "defaults": ("test_arguments.defaults.default", 1, ["a"], {}),
         "gap": ("test_arguments.defaults.default", 2, ["a", "b"], {}),
         "optional": ("test_arguments.optional_between.default", 1, ["b"], {}),

@@ -19,11 +19,12 @@ graph block {
   call (%x)
   %n: f32[1, 8, 16] = aten.layer_norm.default(input=%x, weight=%g) {normalized_shape=[16]}
   %p: f32[1, 8, 48] = aten.linear.default(input=%n, weight=%q, bias=%b)
-  (%p.0: f32[1, 8, 16]@[384, 48, 1], %p.1: f32[1, 8, 16]@[384, 48, 1], %p.2: f32[1, 8, 16]@[384, 48, 1]) = \
+  %split.0: f32[1, 8, 16]@[384, 48, 1], %split.1: f32[1, 8, 16]@[384, 48, 1], \
+%split.2: f32[1, 8, 16]@[384, 48, 1] = \
 aten.split.Tensor(self=%p) {split_size=16, dim=-1}
-  %v0: f32[1, 8, 2, 8]@[384, 48, 8, 1] = aten.view.default(self=%p.0) {size=[1, 8, 2, 8]}
-  %v1: f32[1, 8, 2, 8]@[384, 48, 8, 1] = aten.view.default(self=%p.1) {size=[1, 8, 2, 8]}
-  %v2: f32[1, 8, 2, 8]@[384, 48, 8, 1] = aten.view.default(self=%p.2) {size=[1, 8, 2, 8]}
+  %v0: f32[1, 8, 2, 8]@[384, 48, 8, 1] = aten.view.default(self=%split.0) {size=[1, 8, 2, 8]}
+  %v1: f32[1, 8, 2, 8]@[384, 48, 8, 1] = aten.view.default(self=%split.1) {size=[1, 8, 2, 8]}
+  %v2: f32[1, 8, 2, 8]@[384, 48, 8, 1] = aten.view.default(self=%split.2) {size=[1, 8, 2, 8]}
   %t0: f32[1, 2, 8, 8]@[384, 8, 48, 1] = aten.transpose.int(self=%v0) {dim0=1, dim1=2}
   %t1: f32[1, 2, 8, 8]@[384, 8, 48, 1] = aten.transpose.int(self=%v1) {dim0=1, dim1=2}
   %t2: f32[1, 2, 8, 8]@[384, 8, 48, 1] = aten.transpose.int(self=%v2) {dim0=1, dim1=2}

@@ -49,9 +49,7 @@ def select_kernel(op: BackendOp, device: str, alignment: int) -> tuple[str, str]
     return _select(op, views_of(op), device, alignment)
 
 
-def _select(
-    op: BackendOp, readings: Sequence[TensorView], device: str, alignment: int
-) -> tuple[str, str]:
+def _select(op: BackendOp, readings: Sequence[TensorView], device: str, alignment: int) -> tuple[str, str]:
     try:
         specs = specs_of(readings, alignment)
         count = len(op.inputs)
@@ -90,9 +88,7 @@ def select_ops(node: OpNode, device: str) -> list[BackendOp] | str:
 
 
 def _with_kernel(op: BackendOp, kernel: str) -> BackendOp:
-    return BackendOp(
-        op.kind, op.inputs, op.outputs, op.nodes, kernel, op.schema_id, op.attrs, op.overwrites
-    )
+    return BackendOp(op.kind, op.inputs, op.outputs, op.nodes, kernel, op.schema_id, op.attrs, op.overwrites)
 
 
 def _unknown_tensor(op: BackendOp) -> str | None:

@@ -17,7 +17,7 @@ from npu_cuda.backend.pointwise_rules import Pack
 from npu_cuda.backend.tensor_views import tensor_type
 from npu_ir import OpNode, TensorType, Value
 from npu_ir.core.storage import shares_storage
-from npu_ir.errors import ExecutionError
+from npu_ir.errors import ExecutionError, NpuError
 from npu_ir.ops.execution import binding_of, execute_node, run_op
 from npu_ir.ops.inference import TypedCall
 from npu_ir.ops.schema import find_op
@@ -135,8 +135,8 @@ def _views_of(call: TypedCall) -> _Views | None:
     source = _on_meta(type)
     try:
         return _views_in(source, run_op(call.op, call.binding, [source], _META))
-    except Exception:  # any of PyTorch: the node fails, too, with an error that names it
-        return None
+    except (NpuError, RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
+        return None  # so does the node, with an error that names it
 
 
 def _views_in(source: torch.Tensor, results: Sequence[torch.Tensor]) -> _Views:

@@ -119,35 +119,23 @@ def _bind_flat(
     slots = {name: Slot(index) for index, name in enumerate(operands)}
     if len(slots) != count or not slots.keys().isdisjoint(attrs):
         return None
+    given: dict[str, Template] = {**attrs, **slots}
+    known = [arg for arg in schema.args if arg.name in given]
+    # Anything else is in a list, in a record of lists, or unknown.
+    if len(known) < len(given) or any(arg.required and arg.name not in given for arg in schema.args):
+        return None
     positional: list[Template] = []
     keyword: dict[str, Template] = {}
-    written: list[int] = []
-    given = 0
     for position, arg in enumerate(schema.args):
-        name = arg.name
-        slot = slots.get(name)
-        if slot is not None:
-            template: Template = slot
-            given += 1
-            if arg.writes:
-                written.append(slot.index)
-        elif name in attrs:
-            template = attrs[name]
-            given += 1
-        elif arg.required:
-            return None
-        elif arg.has_default:
+        if arg.has_default and arg.name not in given:
             continue
-        else:
-            template = None  # an optional tensor
+        template = given.get(arg.name)  # None for an optional tensor
         if arg.kwarg_only or len(positional) < position:
-            keyword[name] = template
+            keyword[arg.name] = template
         else:
             positional.append(template)
-    # Anything else is in a list, in a record of lists, or unknown.
-    if given < len(slots) + len(attrs):
-        return None
-    return Binding(tuple(positional), keyword, tuple(written))
+    written = tuple([slots[arg.name].index for arg in known if arg.writes and arg.name in slots])
+    return Binding(tuple(positional), keyword, written)
 
 
 def _require_known(schema: OpSchema, operands: Sequence[str] | None, attrs: Mapping[str, Literal]) -> None:

@@ -1,8 +1,8 @@
 """Result types of ops that compute them alike on every device: by a call on tensors of the device ``meta``.
 
-A FakeTensor knows the device that it stands for, which decides the strides of some results. It takes ten times
-as long, and the first one of a process imports PyTorch's compiler, which takes seconds; so do some pointwise
-ops on ``meta``, but no views.
+A FakeTensor knows the device that it stands for, which decides the strides of some results. It takes ten
+times as long, and the first one of a process imports PyTorch's compiler, which takes seconds; so do some
+pointwise ops on ``meta``, but no views.
 """
 
 from __future__ import annotations
@@ -39,9 +39,7 @@ def types_on_meta(op: Op, binding: Binding, types: Sequence[Type]) -> tuple[Type
     try:
         with isolated_torch_state(_META), below_python():
             inputs = [
-                torch.empty_strided(
-                    type.static_shape, type.static_strides, dtype=type.dtype, device=_META
-                )
+                torch.empty_strided(type.static_shape, type.static_strides, dtype=type.dtype, device=_META)
                 for type in tensors
             ]
             results = run_op(op, binding, inputs, _META)

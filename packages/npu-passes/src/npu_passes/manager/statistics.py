@@ -34,7 +34,8 @@ WITHOUT_PRODUCTS = frozenset(
     f"aten.{name}"
     for name in (
         *("layer_norm.default", "rms_norm.default", "group_norm.default", "instance_norm.default"),
-        *("batch_norm.default", "softmax.int", "log_softmax.int", "dropout.default", "feature_dropout.default"),
+        *("batch_norm.default", "softmax.int", "log_softmax.int"),
+        *("dropout.default", "feature_dropout.default"),
         *("adaptive_avg_pool1d.default", "adaptive_avg_pool2d.default", "adaptive_avg_pool3d.default"),
         *("max_pool1d.default", "max_pool2d.default", "max_pool3d.default", "avg_pool1d.default"),
         *("pad.default", "upsample_nearest2d.vec", "upsample_bilinear2d.vec"),

@@ -67,9 +67,7 @@ class PackMatrix(Pass):
 
 def pack(edit: Edit, matrix: Value, width: int, name: str | None = None) -> Value:
     """Return the panels of a matrix."""
-    return edit.call(
-        PACK_MATRIX, matrix, width, type=panels_type(matrix.tensor_type, width), name=name
-    )
+    return edit.call(PACK_MATRIX, matrix, width, type=panels_type(matrix.tensor_type, width), name=name)
 
 
 def _problem(graph: Graph, item: Product) -> str | None:

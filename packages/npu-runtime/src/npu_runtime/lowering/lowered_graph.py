@@ -194,7 +194,7 @@ def _lower_partition(
     )
 
     def moved(operands: Sequence[Operand]) -> tuple[Operand, ...]:
-        return tuple([outer.get(operand, operand) for operand in operands])
+        return tuple([outer[operand] if isinstance(operand, Value) else operand for operand in operands])
 
     ops = tuple(
         replace(
