@@ -106,7 +106,7 @@ def lower_view(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # noqa: ARG0
 
 @dataclass(frozen=True, slots=True)
 class _Views:
-    """What an op returns of one tensor: types, and where each starts in it; no offsets where it copies."""
+    """The results of an op on one tensor: types, and where each starts in it; no offsets where it copies."""
 
     types: tuple[TensorType, ...]
     offsets: tuple[int, ...] | None
