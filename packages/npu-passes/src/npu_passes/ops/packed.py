@@ -52,7 +52,7 @@ def pack_matrix(matrix: Tensor, width: int) -> Tensor:
 
 
 def _is_large(matrix: Tensor) -> bool:
-    """Return whether a matrix has data, which nobody traces or differentiates, and more of it than a cache."""
+    """Return whether a matrix has much data, which nobody traces or differentiates."""
     is_plain = type(matrix) is Tensor and matrix.device.type == "cpu"
     return is_plain and matrix.numel() >= _LARGE and not (matrix.requires_grad and torch.is_grad_enabled())
 
