@@ -1,5 +1,7 @@
 """Arguments: every kind of a schema's argument, taken apart into inputs and attrs, and bound again."""
 
+import dataclasses
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -305,3 +307,49 @@ def test_an_operator_of_any_namespace_is_found() -> None:
     assert not schema_of(found).writes
     assert schema("aten.add_.Tensor").writes
     assert schema("aten.max.dim").return_names == ("values", "indices")
+
+
+@each_row(
+    "op_type, count, operands, attrs",
+    {
+        "all given": (
+            *("test_arguments.defaults.default", 3, ["a", "b", "c"]),
+            {"n": 1, "f": 2.0, "flag": True},
+        ),
+        "defaults": ("test_arguments.defaults.default", 1, ["a"], {}),
+        "gap": ("test_arguments.defaults.default", 2, ["a", "b"], {}),
+        "optional": ("test_arguments.optional_between.default", 1, ["b"], {}),
+        "other order": ("test_arguments.optional_between.default", 3, ["c", "a", "b"], {}),
+        "value in a list": (
+            *("test_arguments.scalars.default", 2, ["a", "sizes[0]"]),
+            {"s": 1, "sizes": [None, 3], "text": "t"},
+        ),
+        "ATen": ("aten.add.Tensor", 2, ["self", "other"], {"alpha": 2}),
+    },
+)
+def test_a_call_without_lists_of_tensors_is_bound_as_any_other(
+    op_type: str, count: int, operands: list[str], attrs: dict[str, Any]
+) -> None:
+    flat = schema(op_type)
+    assert flat.is_flat
+
+    found = bind_arguments(flat, count, operands, attrs)
+
+    assert found == bind_arguments(dataclasses.replace(flat, is_flat=False), count, operands, attrs)
+
+
+@each_row(
+    "count, operands, attrs, message",
+    {
+        "missing": (0, [], {}, "needs its argument 'a'"),
+        "unknown attribute": (1, ["a"], {"z": 1}, "has no argument 'z'"),
+        "unknown operand": (2, ["a", "z"], {}, "has no argument 'z'"),
+        "both": (2, ["a", "b"], {"b": None}, "leaves 1 of 2 inputs unused"),
+        "too many": (3, ["a", "b"], {}, "leaves 1 of 3 inputs unused"),
+    },
+)
+def test_a_call_without_lists_that_does_not_fit_is_refused_as_any_other(
+    count: int, operands: list[str], attrs: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(GraphError, match=re.escape(message)):
+        bind_arguments(schema("test_arguments.defaults.default"), count, operands, attrs)

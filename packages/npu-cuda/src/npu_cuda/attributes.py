@@ -38,23 +38,32 @@ def attrs(schema: str, /, **fields: float) -> tuple[int, bytes]:
                 f"attrs: {schema} has no field {name!r}; it has {', '.join(names) or 'none'}"
             )
     values = [
-        _require_packable(schema, name, code, fields.get(name, default))
+        _require_number(schema, name, code, fields.get(name, default))
         for name, code, default in known["fields"]
     ]
-    return known["id"], struct.pack(known["format"], *values)
+    try:
+        return known["id"], struct.pack(known["format"], *values)
+    except (struct.error, OverflowError):
+        for (name, code, _), value in zip(known["fields"], values, strict=True):
+            _require_fit(schema, name, code, value)
+        raise
 
 
-def _require_packable(schema: str, name: str, code: str, value: object) -> float:
-    """Return the value if ``struct`` can pack it with this format code."""
+def _require_number(schema: str, name: str, code: str, value: object) -> float:
+    """Return the value if it is a number as this format code of ``struct`` takes."""
     wanted = "an int" if code in INTEGER_CODES else "a number"
     is_right = isinstance(value, int) if code in INTEGER_CODES else isinstance(value, (int, float))
     if not is_right or isinstance(value, bool):
         raise TypeError(f"attrs: {schema}.{name} must be {wanted}, not {type(value).__name__}")
     assert isinstance(value, (int, float))
+    return value
+
+
+def _require_fit(schema: str, name: str, code: str, value: float) -> None:
+    """Refuse a value that ``struct`` cannot pack with this format code."""
     try:
         struct.pack(f"<{code}", value)
     except (struct.error, OverflowError) as error:
         raise InvalidArgumentError(
             f"attrs: {schema}.{name} is {value}, which does not fit: {error}"
         ) from error
-    return value

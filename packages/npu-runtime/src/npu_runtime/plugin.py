@@ -24,10 +24,10 @@ def npu_add_commands(commands: Any) -> None:
 
 @hookimpl
 def npu_runners() -> dict[str, Any]:
-    from npu_runtime.cli.saved_graph import select_backends
-    from npu_runtime.executor.executor import IRExecutor
+    def executor(graph: Any, weights: Any, constants: Any, backends: Any = ("aten",)) -> Any:
+        from npu_runtime.cli.saved_graph import select_backends
+        from npu_runtime.executor.executor import IRExecutor
 
-    def executor(graph: Any, weights: Any, constants: Any, backends: Any = ("aten",)) -> IRExecutor:
         # Without passes: a single run gains nothing from them, and it is the graph itself that is verified.
         return IRExecutor(graph, weights, constants=constants, backend=select_backends(backends), passes=None)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from npu_cuda import _C
-from npu_cuda.backend.pointwise_rules import Pack, refused_number
+from npu_cuda.backend.pointwise_rules import Pack, op_info, refused_number
 from npu_cuda.backend.tensor_views import tensor_type
 from npu_ir import OpNode, TensorType
 from npu_ir.plugins.backend import BackendOp, Operand, Temporary
@@ -21,7 +20,7 @@ def make_op(
     **fields: float,
 ) -> BackendOp:
     """Return an op of a kind, with the fields of its attributes."""
-    schema = next(info["schema"] for info in _C.ops() if info["name"] == kind)
+    schema = op_info(kind)["schema"]
     schema_id, attrs = pack(schema, **fields) if schema and fields else (0, b"")
     return BackendOp(kind, tuple(inputs), tuple(outputs), (node,), schema_id=schema_id, attrs=attrs)
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from npu_cuda import _C
 from npu_cuda.backend.op_builder import number
 from npu_cuda.backend.selection import kind_of, specs_of
-from npu_cuda.backend.tensor_views import views_of
+from npu_cuda.backend.tensor_views import TensorView, views_of
 from npu_cuda.backend.view_rules import VIEW
 from npu_ir import OpNode
 from npu_ir.core.storage import span_bytes
@@ -60,8 +60,14 @@ def seconds_of(node: OpNode, ops: Sequence[BackendOp]) -> float | None:
     if node.op_type.startswith(_OWN_OPS):
         return None
     traffic, kernels = _traffic(node), [op for op in ops if op.kind != VIEW]
-    work = (max(traffic / _BYTES, _flops(op) / _FLOPS) * _relative_time(op, node) for op in kernels)
-    return _OP * len(kernels) + max(work, default=0.0) + sum(map(_packing_seconds, kernels))
+    readings = [views_of(op) for op in kernels]
+    pairs = list(zip(kernels, readings, strict=True))
+    work = [
+        max(traffic / _BYTES, _flops(op, views) / _FLOPS) * _relative_time(op, views, node)
+        for op, views in pairs
+    ]
+    packing = sum(_packing_seconds(op, views) for op, views in pairs)
+    return _OP * len(kernels) + max(work, default=0.0) + packing
 
 
 def seconds_on_cuda(node: OpNode, ops: Sequence[BackendOp]) -> float:
@@ -75,24 +81,24 @@ def _traffic(node: OpNode) -> int:
     return sum(span_bytes(value.type) for value in dict.fromkeys((*node.inputs, *node.outputs)))
 
 
-def _packing_seconds(op: BackendOp) -> float:
+def _packing_seconds(op: BackendOp, views: Sequence[TensorView]) -> float:
     """Return the seconds in which a product copies its right matrix, where that is read more than once."""
     if op.kind != _PRODUCT:
         return 0.0
-    left, right, *_ = views_of(op)
+    left, right, *_ = views
     return 2 * 4 * math.prod(right.shape) / _BYTES if math.prod(left.shape[:-1]) > 1 else 0.0
 
 
-def _flops(op: BackendOp) -> float:
-    specs = specs_of(views_of(op), 0)
+def _flops(op: BackendOp, views: Sequence[TensorView]) -> float:
+    specs = specs_of(views, 0)
     count = len(op.inputs)
     kind = kind_of(op.kind)
     return _C.select(kind, specs[:count], specs[count:], op.schema_id, op.attrs, device="host").flops
 
 
-def _relative_time(op: BackendOp, node: OpNode) -> float:
-    strides = views_of(op)[0].strides
-    if op.kind == _PRODUCT and views_of(op)[0].dtype != "float32":
+def _relative_time(op: BackendOp, views: Sequence[TensorView], node: OpNode) -> float:
+    strides = views[0].strides
+    if op.kind == _PRODUCT and views[0].dtype != "float32":
         return _OTHER_PRODUCTS
     if op.kind in _CONVOLUTIONS:
         return _CHANNELS_LAST if strides[1] == 1 else _CHANNELS_FIRST

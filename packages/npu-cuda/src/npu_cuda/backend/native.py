@@ -16,7 +16,7 @@ from npu_cuda.backend.costs import CALL_OVERHEAD, seconds_of, seconds_on_cuda
 from npu_cuda.backend.fusion import fuse
 from npu_cuda.backend.optimizer_rules import OPTIMIZER_STEPS
 from npu_cuda.backend.program import PreparedProgram, ProgramInstance, copy_program, kernel_ops
-from npu_cuda.backend.selection import select_ops
+from npu_cuda.backend.selection import Selections, select_ops
 from npu_cuda.backend.state_rows import add_saving_ops, can_overwrite
 from npu_cuda.backend.view_rules import VIEW
 from npu_cuda.errors import NpuCudaError
@@ -34,19 +34,23 @@ class NativeBackend(Backend):
 
     name: ClassVar[str]
 
+    def ops_of(self, node: OpNode) -> list[BackendOp] | str:
+        """Return the ops of a node with their kernels, or why there are none."""
+        return select_ops(node, self.name)
+
     def supports(self, node: OpNode) -> str | None:
-        ops = select_ops(node, self.name)
+        ops = self.ops_of(node)
         return ops if isinstance(ops, str) else None
 
     def is_free(self, node: OpNode) -> bool:
-        ops = select_ops(node, self.name)
+        ops = self.ops_of(node)
         return not isinstance(ops, str) and not kernel_ops(ops)
 
     def updates_in_place(self, node: OpNode) -> bool:
         return node.op_type in OPTIMIZER_STEPS
 
     def overwrites_rows(self, node: OpNode) -> bool:
-        return can_overwrite(node, select_ops(node, self.name), self.name)
+        return can_overwrite(node, self.ops_of(node), self.name)
 
     def lower(self, graph: Graph) -> Sequence[BackendOp]:
         ops = self._fused(self.lower_one_by_one(graph), graph)
@@ -55,11 +59,15 @@ class NativeBackend(Backend):
     def _fused(self, ops: Sequence[BackendOp], graph: Graph) -> Sequence[BackendOp]:  # noqa: ARG002 - for subclasses
         return ops
 
+    def ops_in_partition(self, node: OpNode) -> list[BackendOp] | str:
+        """Return the ops of a node of the graph that `lower` gets."""
+        return self.ops_of(node)
+
     def lower_one_by_one(self, graph: Graph) -> Sequence[BackendOp]:
         """Return the ops of each node."""
         lowered: list[BackendOp] = []
         for node in graph.nodes:
-            ops = select_ops(node, self.name)
+            ops = self.ops_in_partition(node)
             if isinstance(ops, str):
                 raise BackendError(
                     f"the backend {self.name!r} does not run {node.op_type}: {ops}",
@@ -312,8 +320,17 @@ class PricedHostBackend(HostBackend):
 
     call_overhead = CALL_OVERHEAD
 
+    def __init__(self) -> None:
+        self._selections = Selections(self.name)
+
+    def ops_of(self, node: OpNode) -> list[BackendOp] | str:
+        return self._selections.of(node)
+
+    def ops_in_partition(self, node: OpNode) -> list[BackendOp] | str:
+        return self._selections.of_copy(node)
+
     def cost(self, node: OpNode) -> float | None:
-        ops = select_ops(node, self.name)
+        ops = self.ops_of(node)
         return None if isinstance(ops, str) else seconds_of(node, ops)
 
 
@@ -332,7 +349,7 @@ class CudaBackend(NativeBackend):
         return [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
 
     def supports(self, node: OpNode) -> str | None:
-        ops = select_ops(node, self.name)
+        ops = self.ops_of(node)
         if isinstance(ops, str):
             return ops
         if node.op_type in CASTS and node.attrs.get("device") == _CPU and not _is_emulated():
@@ -364,8 +381,17 @@ class PricedCudaBackend(CudaBackend):
 
     call_overhead = CALL_OVERHEAD
 
+    def __init__(self) -> None:
+        self._selections = Selections(self.name)
+
+    def ops_of(self, node: OpNode) -> list[BackendOp] | str:
+        return self._selections.of(node)
+
+    def ops_in_partition(self, node: OpNode) -> list[BackendOp] | str:
+        return self._selections.of_copy(node)
+
     def cost(self, node: OpNode) -> float | None:
-        ops = select_ops(node, self.name)
+        ops = self.ops_of(node)
         return None if isinstance(ops, str) else seconds_on_cuda(node, ops)
 
 

@@ -6,6 +6,8 @@ without elements, gradients that the node does not ask for.
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,7 +28,10 @@ def number(node: OpNode, name: str, default: float | None = None) -> Any:
 
 def eps_in_two_parts(eps: float) -> dict[str, float]:
     """Return eps as the two numbers of float32 whose sum it is."""
-    first = float(torch.tensor(eps, dtype=torch.float32))
+    try:
+        (first,) = struct.unpack("<f", struct.pack("<f", eps))
+    except OverflowError:
+        first = math.copysign(math.inf, eps)
     return {"eps": first, "eps_rest": eps - first}
 
 

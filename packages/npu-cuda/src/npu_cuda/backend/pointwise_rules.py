@@ -53,7 +53,7 @@ class ElementwiseRule:
     condition: Condition = _always
 
     def __call__(self, node: OpNode, pack: Pack) -> list[BackendOp] | str:
-        info = _info(self.kind)
+        info = op_info(self.kind)
         inputs = node.inputs if self.order is None else tuple(node.inputs[place] for place in self.order)
         least, most = info["inputs"]
         if not least <= len(inputs) <= most or len(node.outputs) != info["outputs"]:
@@ -88,9 +88,10 @@ class ElementwiseRule:
         )
 
 
-# Neither the pointwise ops nor their schemas change: what plugins register are ops of other names.
+# Neither the ops nor their schemas change: what plugins register are ops of other names.
 @functools.cache
-def _info(kind: str) -> dict[str, Any]:
+def op_info(kind: str) -> dict[str, Any]:
+    """Return what `npu_cuda.ops` tells of a native op."""
     return next(info for info in _C.ops() if info["name"] == kind)
 
 

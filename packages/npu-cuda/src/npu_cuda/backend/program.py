@@ -12,9 +12,9 @@ import torch
 
 from npu_cuda import _C
 from npu_cuda.backend.memory_layout import MemoryLayout, Result, SlotView, as_owner
-from npu_cuda.backend.selection import ALIGNMENT, kind_of, select_kernel, specs_of
+from npu_cuda.backend.selection import kind_of, select_kernel, specs_of
 from npu_cuda.backend.state_rows import find_row_updates, memory_to_keep
-from npu_cuda.backend.tensor_views import TensorView, tensor_type
+from npu_cuda.backend.tensor_views import ALIGNMENT, TensorView, tensor_type
 from npu_cuda.backend.view_rules import VIEW
 from npu_ir import Graph, TensorType
 from npu_ir._torch.tensors import make_allocator

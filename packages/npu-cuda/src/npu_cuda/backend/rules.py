@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -52,23 +51,12 @@ def _unsupported_value(node: OpNode) -> str | None:
             continue
         if not isinstance(type, TensorType):
             return f"native ops take tensors, not a number of type {type}"
-        if (reason := _unsupported_type(type)) is not None:
-            return reason
-        if _shares_memory(type) and not _takes_expanded(node, value):
+        if type.layout is not torch.strided:
+            return f"native ops take strided tensors, not {type}"
+        if type.symbols:
+            return f"native ops take fixed sizes, not {type}"
+        if has_overlapping_elements(type) and not _takes_expanded(node, value):
             return f"native ops take tensors whose elements share no memory, not {type}"
-    return None
-
-
-# A graph has few types, and each is asked for many times.
-_shares_memory = functools.lru_cache(maxsize=4096)(has_overlapping_elements)
-
-
-@functools.lru_cache(maxsize=4096)
-def _unsupported_type(type: TensorType) -> str | None:
-    if type.layout is not torch.strided:
-        return f"native ops take strided tensors, not {type}"
-    if type.symbols:
-        return f"native ops take fixed sizes, not {type}"
     return None
 
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 from npu_cuda import _C, attrs, errors
 from npu_cuda.backend.rules import lower_node
-from npu_cuda.backend.tensor_views import TensorView, views_of
+from npu_cuda.backend.tensor_views import ALIGNMENT, TensorView, views_of
 from npu_cuda.backend.view_rules import VIEW
 from npu_cuda.extension.kernel_plugins import load_plugins
-from npu_ir import OpNode
-from npu_ir.plugins.backend import BackendOp
+from npu_ir import Graph, OpNode
+from npu_ir.graph.partition import PartitionGraph
+from npu_ir.plugins.backend import BackendOp, Operand
 
-ALIGNMENT = 16  # bytes; that of most PyTorch memory, and of the widest loads
 _MOST_REASONS = 3
 
 
@@ -24,14 +23,9 @@ def specs_of(readings: Sequence[TensorView], alignment: int) -> list[_C.TensorSp
 
     Args:
         readings: The tensors.
-        alignment: Alignment of their memory in bytes; 0 for that of the items.
+        alignment: Alignment of their memory in bytes: `ALIGNMENT`, or 0 for that of the items.
     """
-    return [_spec_of(item, alignment) for item in readings]
-
-
-@functools.lru_cache(maxsize=4096)
-def _spec_of(reading: TensorView, alignment: int) -> _C.TensorSpec:
-    return _C.TensorSpec(reading.dtype, reading.shape, reading.strides, alignment)
+    return [item.aligned_spec if alignment else item.spec for item in readings]
 
 
 _KINDS: dict[str, Any] = {}
@@ -45,15 +39,19 @@ def kind_of(name: str) -> Any:
 
 
 def select_kernel(op: BackendOp, device: str, alignment: int) -> tuple[str, str]:
-    """Return the id of the kernel for ``op`` ("" if there is none), and the refusals of the others.
+    """Return the id of the kernel for ``op``, or "" and why there is none.
 
     Args:
         op: The op to compute.
         device: "host" or "cuda".
         alignment: Alignment of all memory in bytes; 0 for that of the items.
     """
+    return _select(op, views_of(op), device, alignment)
+
+
+def _select(op: BackendOp, readings: Sequence[TensorView], device: str, alignment: int) -> tuple[str, str]:
     try:
-        specs = specs_of(views_of(op), alignment)
+        specs = specs_of(readings, alignment)
         count = len(op.inputs)
         selection = _C.select(
             kind_of(op.kind),
@@ -66,10 +64,12 @@ def select_kernel(op: BackendOp, device: str, alignment: int) -> tuple[str, str]
         )
     except errors.NpuCudaError as error:
         return "", str(error)
+    if selection.kernel_id:
+        return selection.kernel_id, ""
     reasons = list(dict.fromkeys(reason for _, reason in selection.refusals))
     more = f"; {len(reasons) - _MOST_REASONS} more" if len(reasons) > _MOST_REASONS else ""
     refusal = "; ".join(reasons[:_MOST_REASONS]) + more
-    return selection.kernel_id or "", refusal or f"this build has no {device} kernel of {op.kind}"
+    return "", refusal or f"this build has no {device} kernel of {op.kind}"
 
 
 def select_ops(node: OpNode, device: str) -> list[BackendOp] | str:
@@ -85,6 +85,10 @@ def select_ops(node: OpNode, device: str) -> list[BackendOp] | str:
     except errors.InvalidArgumentError as error:  # a number that an attribute cannot hold
         reasons.append(str(error))
     return reasons[0]
+
+
+def _with_kernel(op: BackendOp, kernel: str) -> BackendOp:
+    return BackendOp(op.kind, op.inputs, op.outputs, op.nodes, kernel, op.schema_id, op.attrs, op.overwrites)
 
 
 def _unknown_tensor(op: BackendOp) -> str | None:
@@ -105,8 +109,61 @@ def _with_kernels(ops: Sequence[BackendOp], device: str) -> list[BackendOp] | st
             chosen.append(op)
             continue
         # A kernel for unaligned memory is required: a tensor may start anywhere in a storage.
-        anywhere, refusal = select_kernel(op, device, 0)
+        readings = views_of(op)
+        anywhere, refusal = _select(op, readings, device, 0)
         if not anywhere:
             return f"{op.kind}: {refusal}"
-        chosen.append(dataclasses.replace(op, kernel=select_kernel(op, device, ALIGNMENT)[0]))
+        chosen.append(_with_kernel(op, _select(op, readings, device, ALIGNMENT)[0]))
     return chosen
+
+
+class Selections:
+    """The ops of the nodes of one graph, each selected once: for its cost, and for the lowering after it.
+
+    They are kept until the graph is edited, or nodes of another one are asked for.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._known: _Known = _Known(None, 0, {})
+
+    def of(self, node: OpNode) -> list[BackendOp] | str:
+        """Return what `select_ops` returns."""
+        known = self._known
+        if not known.is_of(node):
+            known = self._known = _Known(node.graph, 0 if node.graph is None else node.graph.edits, {})
+        ops = known.ops.get(node)
+        if ops is None:
+            ops = known.ops[node] = select_ops(node, self._device)
+        return ops
+
+    def of_copy(self, node: OpNode) -> list[BackendOp] | str:
+        """Return the ops of a node of a partition graph: those of the node that it is a copy of."""
+        original = node.graph.originals.get(node) if isinstance(node.graph, PartitionGraph) else None
+        known = self._known
+        if original is None or not known.is_of(original) or original not in known.ops:
+            return select_ops(node, self._device)
+        ops = known.ops.pop(original)  # once: two lowered graphs share no temporaries
+        return ops if isinstance(ops, str) else [_moved_op(op, original, node) for op in ops]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Known:
+    """The ops that are known of the nodes of a graph, after a number of edits."""
+
+    graph: Graph | None
+    edits: int
+    ops: dict[OpNode, list[BackendOp] | str]
+
+    def is_of(self, node: OpNode) -> bool:
+        graph = node.graph
+        return graph is not None and graph is self.graph and graph.edits == self.edits
+
+
+def _moved_op(op: BackendOp, node: OpNode, copy: OpNode) -> BackendOp:
+    """Return an op of a node as one of a copy of the node."""
+    values: dict[Operand, Operand] = dict(zip(node.inputs, copy.inputs, strict=True))
+    values.update(zip(node.outputs, copy.outputs, strict=True))
+    inputs = tuple([values.get(operand, operand) for operand in op.inputs])
+    outputs = tuple([values.get(operand, operand) for operand in op.outputs])
+    return BackendOp(op.kind, inputs, outputs, (copy,), op.kernel, op.schema_id, op.attrs)

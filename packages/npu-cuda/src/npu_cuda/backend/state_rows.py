@@ -12,7 +12,8 @@ from typing import Any
 
 from npu_cuda import _C, attrs
 from npu_cuda.backend.index_rules import save_rows
-from npu_cuda.backend.selection import ALIGNMENT, kind_of, select_kernel
+from npu_cuda.backend.selection import kind_of, select_kernel
+from npu_cuda.backend.tensor_views import ALIGNMENT
 from npu_ir import Graph, OpNode, Value
 from npu_ir.graph.partition import in_place_of
 from npu_ir.plugins.backend import BackendOp, Operand

@@ -6,13 +6,17 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from npu_cuda import _C
 from npu_ir import TensorType
+from npu_ir.core.types import Type
 from npu_ir.plugins.backend import BackendOp, Operand
 
+ALIGNMENT = 16  # bytes; that of most PyTorch memory, and of the widest loads
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class TensorView:
-    """A view of a tensor as passed to a kernel.
+    """A view of a tensor as passed to a kernel; what the native part knows it by is made once.
 
     Attributes:
         dtype: The name in PyTorch: "float32".
@@ -26,8 +30,19 @@ class TensorView:
 
     @classmethod
     @functools.lru_cache(maxsize=4096)  # a graph has few types, and each is asked for many times
-    def from_type(cls, type: TensorType) -> TensorView:
+    def from_type(cls, type: Type) -> TensorView:
+        assert isinstance(type, TensorType)
         return cls(str(type.dtype).removeprefix("torch."), type.static_shape, type.static_strides)
+
+    @functools.cached_property
+    def spec(self) -> _C.TensorSpec:
+        """Its description for the native part, in memory that is aligned as its items are."""
+        return _C.TensorSpec(self.dtype, self.shape, self.strides, 0)
+
+    @functools.cached_property
+    def aligned_spec(self) -> _C.TensorSpec:
+        """Its description in memory that is aligned to `ALIGNMENT`."""
+        return _C.TensorSpec(self.dtype, self.shape, self.strides, ALIGNMENT)
 
     def with_shape(self, shape: Sequence[int], strides: Sequence[int]) -> TensorView:
         return TensorView(self.dtype, tuple(shape), tuple(strides))
@@ -41,7 +56,7 @@ def tensor_type(operand: Operand) -> TensorType:
 
 def views_of(op: BackendOp) -> tuple[TensorView, ...]:
     """Return the readings of the tensors of ``op``, inputs first."""
-    plain = [TensorView.from_type(tensor_type(item)) for item in (*op.inputs, *op.outputs)]
+    plain = [TensorView.from_type(item.type) for item in (*op.inputs, *op.outputs)]
     return tuple(_BY_KIND.get(op.kind, list)(plain))
 
 

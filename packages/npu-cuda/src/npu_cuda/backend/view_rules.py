@@ -6,8 +6,10 @@ memory of its input.
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -15,9 +17,11 @@ from npu_cuda.backend.pointwise_rules import Pack
 from npu_cuda.backend.tensor_views import tensor_type
 from npu_ir import OpNode, TensorType, Value
 from npu_ir.core.storage import shares_storage
-from npu_ir.errors import ExecutionError
+from npu_ir.errors import ExecutionError, NpuError
 from npu_ir.ops.execution import binding_of, execute_node, run_op
+from npu_ir.ops.inference import TypedCall
 from npu_ir.ops.schema import find_op
+from npu_ir.plugins import plugin_manager
 from npu_ir.plugins.backend import BackendOp, Operand, Temporary
 
 VIEW = "View"
@@ -87,24 +91,69 @@ def lower_view(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # noqa: ARG0
         return f"a view is of one tensor, not of {len(node.inputs)}"
     (value,) = node.inputs
     type = tensor_type(value)
-    source = torch.empty_strided(type.static_shape, type.static_strides, dtype=type.dtype, device=_META)
-    try:
-        results = execute_node(node, [source], _META)
-    except ExecutionError as error:
-        return error.message
-    if not all(map(_has_layout, results, node.outputs)):
+    views = _views_by(node, type)
+    if isinstance(views, str):
+        return views
+    if len(views.types) != len(node.outputs) or not all(map(_has_layout, views.types, node.outputs)):
         return f"the strides of {node.op_type} of {type} are not those of its type"
-    if all(shares_storage(result, source) for result in results):
-        return [view_of(node, value, node.outputs, [result.storage_offset() for result in results])]
+    if views.offsets is not None:
+        return [view_of(node, value, node.outputs, views.offsets)]
     if node.op_type not in _COPYING_OPS:
         return f"{node.op_type} of {type} is a copy"
     in_order = Temporary(f"{node.name}.copy", TensorType(type.shape, type.dtype))
     return [BackendOp("Copy", (value,), (in_order,), (node,)), view_of(node, in_order, node.outputs, [0])]
 
 
-def _has_layout(result: torch.Tensor, output: Value) -> bool:
-    """Return whether a tensor is of the type of an output, but for strides of axes of one element."""
-    found, stated = TensorType.of(result), tensor_type(output)
+@dataclass(frozen=True, slots=True)
+class _Views:
+    """The results of an op on one tensor: types, and where each starts in it; no offsets where it copies."""
+
+    types: tuple[TensorType, ...]
+    offsets: tuple[int, ...] | None
+
+
+def _views_by(node: OpNode, type: TensorType) -> _Views | str:
+    """Return what a node returns of a tensor of a type, or why it fails."""
+    op = find_op(node.op_type)
+    is_replaced = node.op_type in plugin_manager.registry().table("execution")
+    if op is not None and not is_replaced:
+        views = _views_of(TypedCall.of(node.op_type, op, node.inputs, node.attrs, node.operands, {}))
+        if views is not None:
+            return views
+    source = _on_meta(type)
+    try:
+        return _views_in(source, execute_node(node, [source], _META))
+    except ExecutionError as error:
+        return error.message
+
+
+@functools.lru_cache(maxsize=4096)  # the layers of a model repeat the same views
+def _views_of(call: TypedCall) -> _Views | None:
+    """Return what a call of PyTorch's op returns of its one tensor; None if it fails."""
+    (type,) = call.types
+    assert isinstance(type, TensorType)
+    source = _on_meta(type)
+    try:
+        return _views_in(source, run_op(call.op, call.binding, [source], _META))
+    except (NpuError, RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
+        return None  # so does the node, with an error that names it
+
+
+def _views_in(source: torch.Tensor, results: Sequence[torch.Tensor]) -> _Views:
+    are_views = all(shares_storage(result, source) for result in results)
+    offsets = tuple([int(result.storage_offset()) for result in results]) if are_views else None
+    return _Views(tuple(map(TensorType.of, results)), offsets)
+
+
+def _on_meta(type: TensorType) -> torch.Tensor:
+    return torch.empty_strided(type.static_shape, type.static_strides, dtype=type.dtype, device=_META)
+
+
+def _has_layout(found: TensorType, output: Value) -> bool:
+    """Return whether a type is that of an output, but for strides of axes of one element."""
+    stated = tensor_type(output)
+    if found == stated:
+        return True
     pairs = zip(found.static_shape, found.static_strides, stated.static_strides, strict=True)
     is_alike = (found.dtype, found.shape) == (stated.dtype, stated.shape)
     return is_alike and all(size == 1 or own == other for size, own, other in pairs)
@@ -117,7 +166,7 @@ def _lower_copied_view(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # no
         return f"this PyTorch has no {_COPIED_VIEWS[node.op_type]}"
     (value,) = node.inputs
     type = tensor_type(value)
-    source = torch.empty_strided(type.static_shape, type.static_strides, dtype=type.dtype, device=_META)
+    source = _on_meta(type)
     parts = run_op(viewing, binding_of(node, copying), [source], _META)
     if not all(shares_storage(part, source) for part in parts):
         return f"{node.op_type} of {type} does not copy a view"

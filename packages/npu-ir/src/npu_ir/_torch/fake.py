@@ -35,6 +35,11 @@ def fake_of(tensor: torch.Tensor, others: list[torch.Tensor]) -> torch.Tensor:
     return fake
 
 
+def below_python() -> Any:
+    """Return a context in which no mode sees an op, and no tensor subclass."""
+    return torch._C._DisableTorchDispatch()
+
+
 @contextlib.contextmanager
 def trial(tensors: list[torch.Tensor]) -> Iterator[None]:
     """Run ops on these FakeTensors without side effects: no guards and no new symbols are recorded.
@@ -94,7 +99,7 @@ class FakeEnvironment:
         if not all(type(size) is int for size in (*shape, *strides)):
             return torch.empty_strided(shape, strides, dtype=dtype)
         # What the mode does with this call takes ten times as long.
-        with torch._C._DisableTorchDispatch():
+        with below_python():
             meta = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
         return FakeTensor(self.mode, meta, torch.device("cpu"))
 

@@ -22,6 +22,7 @@ from npu_ir.errors import GraphError, ParseError
 Literal: TypeAlias = Any
 
 _PLAIN = (type(None), bool, int, str)
+_NUMBERS_AND_TEXT = frozenset({type(None), bool, int, float, complex, str})
 _NAMED = (torch.dtype, torch.layout, torch.memory_format)
 MAX_LITERAL_DEPTH = 64
 _MAX_INTEGER_BITS = 4096  # Python does not format or parse integers of more than 4300 digits
@@ -44,6 +45,13 @@ def to_literal(value: object, depth: int = 0) -> Literal:
         GraphError: ``value`` is not plain data, an integer has more than 4096 bits, or lists are nested
             deeper than 64.
     """
+    kind = type(value)
+    if kind in _NUMBERS_AND_TEXT:
+        if kind is int and value.bit_length() > _MAX_INTEGER_BITS:  # type: ignore[attr-defined]
+            raise GraphError(
+                f"an integer of {value.bit_length()} bits is too large: at most {_MAX_INTEGER_BITS}"  # type: ignore[attr-defined]
+            )
+        return value
     if isinstance(value, (list, tuple, dict)):
         if depth >= MAX_LITERAL_DEPTH:
             raise GraphError(f"lists nested deeper than {MAX_LITERAL_DEPTH} are not plain data")
@@ -51,11 +59,7 @@ def to_literal(value: object, depth: int = 0) -> Literal:
             return [to_literal(item, depth + 1) for item in value]
         if all(type(key) is str for key in value):
             return {key: to_literal(item, depth + 1) for key, item in value.items()}
-    if type(value) is int and value.bit_length() > _MAX_INTEGER_BITS:
-        raise GraphError(f"an integer of {value.bit_length()} bits is too large: at most {_MAX_INTEGER_BITS}")
-    if type(value) in (type(None), bool, int, float, complex, str) or isinstance(
-        value, (*_NAMED, torch.device)
-    ):
+    if isinstance(value, (*_NAMED, torch.device)):
         return value
     raise GraphError(
         f"{value!r} of type {type(value).__name__} is not plain data",

@@ -5,6 +5,7 @@ Shapes, strides and offsets count elements; ranges and sizes count bytes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -28,6 +29,8 @@ def span_bytes(type: Type) -> int:
     """Return the bytes from the first to the last element of a type, gaps included; 0 for numbers."""
     if not isinstance(type, TensorType):
         return 0
+    if type.strides is None:
+        return math.prod(type.static_shape) * type.dtype.itemsize
     return element_span(type.static_shape, type.static_strides) * type.dtype.itemsize
 
 

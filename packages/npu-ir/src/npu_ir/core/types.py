@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, cast, get_args
 
 import torch
 
@@ -71,7 +71,8 @@ def contiguous_strides(shape: Sequence[Dim]) -> tuple[Dim, ...]:
     step: Dim = 1
     for size in reversed(shape):
         strides.append(step)
-        step *= size if isinstance(size, Expr) else max(size, 1)
+        if isinstance(size, Expr) or size > 1:
+            step *= size
     return tuple(reversed(strides))
 
 
@@ -202,12 +203,12 @@ class TensorType:
 
 
 def _require_integers(type: TensorType, dims: Sequence[Dim]) -> tuple[int, ...]:
-    integers = tuple(dim for dim in dims if isinstance(dim, int))
-    if len(integers) != len(dims):
-        raise GraphError(
-            f"{type} has symbolic sizes", fix="specialize the graph first: graph.specialize({...})"
-        )
-    return integers
+    for dim in dims:
+        if not isinstance(dim, int):
+            raise GraphError(
+                f"{type} has symbolic sizes", fix="specialize the graph first: graph.specialize({...})"
+            )
+    return cast("tuple[int, ...]", tuple(dims))
 
 
 @dataclass(frozen=True, slots=True)

@@ -254,7 +254,11 @@ def with_strides(tensor: Any, type: Any) -> Any:
     if not is_strided or not isinstance(type, TensorType) or type.symbols:
         return tensor
     strides = type.static_strides
-    if has_strides(tensor, type) or may_self_overlap(type.static_shape, strides):
+    if (
+        tensor.stride() == strides
+        or has_strides(tensor, type)
+        or may_self_overlap(type.static_shape, strides)
+    ):
         return tensor
     laid_out = torch.empty_strided(type.static_shape, strides, dtype=type.dtype, device=tensor.device)
     bits = BITS_OF_SIZE[type.dtype.itemsize]  # copied bitwise: PyTorch cannot copy tensors of every dtype

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from npu_ir.core.node import Value
+from npu_ir.core.node import OpNode, Value
 from npu_ir.graph.graph import Graph
 
 
@@ -22,11 +22,13 @@ class PartitionGraph(Graph):
             overlap. An op may overwrite their memory if it says so (`npu_ir.backend.BackendOp.overwrites`).
         in_place: The outputs of nodes that write into the memory of their first input, which is state, and
             that input (`npu_ir.backend.Backend.overwrites_rows`). The graph does not return them.
+        originals: The node of the whole graph that each node is a copy of.
     """
 
     constant_inputs: frozenset[Value] = frozenset()
     overwritable_inputs: frozenset[Value] = frozenset()
     in_place: Mapping[Value, Value] = MappingProxyType({})
+    originals: Mapping[OpNode, OpNode] = MappingProxyType({})
 
 
 def in_place_of(graph: Graph) -> Mapping[Value, Value]:

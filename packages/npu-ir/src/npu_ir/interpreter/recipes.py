@@ -20,13 +20,21 @@ class Recipes:
     """
 
     def __init__(self, weights: Mapping[Value, Any]) -> None:
-        self._known = {value: _weight_recipe(value, tensor) for value, tensor in weights.items()}
+        self._weights = {value: _content_id(tensor) for value, tensor in weights.items()}
+        self._known: dict[Value, str | None] = {}
 
     def of(self, value: Value) -> str | None:
         """Return the recipe of a value; None if it cannot be compared with others."""
         if value not in self._known:
-            self._known[value] = None if value.producer is None else self._computed(value)
+            self._known[value] = self._of_weight(value) if value.producer is None else self._computed(value)
         return self._known[value]
+
+    def _of_weight(self, value: Value) -> str | None:
+        content = self._weights.get(value)
+        if content is None or value.argument is None:
+            return None
+        address, version = content
+        return f"{external_names(value)} {address} {version} {value.type}"
 
     def _computed(self, value: Value) -> str | None:
         node = value.producer
@@ -39,8 +47,8 @@ class Recipes:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _weight_recipe(value: Value, tensor: Any) -> str | None:
-    if value.argument is None or not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
+def _content_id(tensor: Any) -> tuple[int, int] | None:
+    """Return the address and the version of the content of a tensor; None if it has none."""
+    if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
         return None
-    version = 0 if tensor.is_inference() else tensor._version  # of its content
-    return f"{external_names(value)} {tensor.data_ptr()} {version} {value.type}"
+    return tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version

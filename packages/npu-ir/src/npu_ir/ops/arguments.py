@@ -71,7 +71,11 @@ def flatten_arguments(
                 sizes.append(None if value is None else len(elements))
             else:
                 masks.append([item is None for item in value or ()])
-        elif not (value is None and arg.kind is ArgKind.OPTIONAL_TENSOR):
+        elif value is None and arg.kind is ArgKind.OPTIONAL_TENSOR:
+            continue
+        elif not isinstance(value, (list, tuple)):
+            attrs[arg.name] = value
+        else:
             places: dict[str, Any] = {}
             template = _extract_values(value, arg.name, is_value, places)
             attrs[arg.name] = template if places else value
@@ -108,6 +112,8 @@ def _elements(
 
 def record_problem(attrs: Mapping[str, Literal]) -> str | None:
     """Return the problem of the two attrs of the record; None if they are well formed."""
+    if LIST_SIZES not in attrs and NONE_MASKS not in attrs:
+        return None
     sizes, masks = attrs.get(LIST_SIZES, []), attrs.get(NONE_MASKS, [])
     if not isinstance(sizes, list) or not all(
         size is None or (type(size) is int and size >= 0) for size in sizes

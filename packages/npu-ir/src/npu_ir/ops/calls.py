@@ -75,6 +75,8 @@ def bind_arguments(
     Raises:
         GraphError: An argument is missing or unknown, inputs are left over, or the record is wrong.
     """
+    if schema.is_flat and operands is not None and (binding := _bind_flat(schema, count, operands, attrs)):
+        return binding
     _require_known(schema, operands, attrs)
     taker = _ArgumentAssigner(schema, count, operands, attrs)
     positional: list[Template] = []
@@ -105,6 +107,35 @@ def bind_arguments(
         )
     sequence = list if isinstance(schema.op, OpOverload) else tuple
     return Binding(tuple(positional), keyword, tuple(written), sequence)
+
+
+def _bind_flat(
+    schema: OpSchema, count: int, operands: Sequence[str], attrs: Mapping[str, Literal]
+) -> Binding | None:
+    """Return the call where each input fills an argument of its own, as in most; None if one is in a list.
+
+    None, too, where something is wrong, which `bind_arguments` then says.
+    """
+    slots = {name: Slot(index) for index, name in enumerate(operands)}
+    if len(slots) != count or not slots.keys().isdisjoint(attrs):
+        return None
+    given: dict[str, Template] = {**attrs, **slots}
+    known = [arg for arg in schema.args if arg.name in given]
+    # Anything else is in a list, in a record of lists, or unknown.
+    if len(known) < len(given) or any(arg.required and arg.name not in given for arg in schema.args):
+        return None
+    positional: list[Template] = []
+    keyword: dict[str, Template] = {}
+    for position, arg in enumerate(schema.args):
+        if arg.has_default and arg.name not in given:
+            continue
+        template = given.get(arg.name)  # None for an optional tensor
+        if arg.kwarg_only or len(positional) < position:
+            keyword[arg.name] = template
+        else:
+            positional.append(template)
+    written = tuple([slots[arg.name].index for arg in known if arg.writes and arg.name in slots])
+    return Binding(tuple(positional), keyword, written)
 
 
 def _require_known(schema: OpSchema, operands: Sequence[str] | None, attrs: Mapping[str, Literal]) -> None:

@@ -71,10 +71,7 @@ def is_view(node: OpNode) -> bool:
     An op that mutates its inputs is not a view.
     """
     op = find_op(node.op_type)
-    if not isinstance(op, OpOverload):
-        return False
-    shared = [item.alias_info for item in op._schema.returns if item.alias_info is not None]
-    return bool(shared) and not schema_of(op).writes
+    return isinstance(op, OpOverload) and _returns_view(op)
 
 
 def overwrites_part(node: OpNode) -> bool:
@@ -93,6 +90,12 @@ def _has_effects(op: Op) -> bool:
     schema = schema_of(op)
     is_collective = isinstance(op, OpOverload) and op.namespace in _COMMUNICATION
     return schema.writes or _TOKEN in schema.by_name or is_collective or has_side_effects(op)
+
+
+@functools.cache
+def _returns_view(op: OpOverload) -> bool:
+    shared = [item.alias_info for item in op._schema.returns if item.alias_info is not None]
+    return bool(shared) and not schema_of(op).writes
 
 
 @functools.cache

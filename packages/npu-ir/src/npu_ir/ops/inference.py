@@ -14,6 +14,7 @@ from npu_ir.errors import GraphError, NpuError
 from npu_ir.ops.calls import Binding, bind_arguments
 from npu_ir.ops.execution import FUNCTIONAL_FIX, run_op, write_problem
 from npu_ir.ops.fake_values import CPU, LARGE, FakeValues, nearest_value
+from npu_ir.ops.meta_types import types_on_meta
 from npu_ir.ops.schema import Op, find_op, schema_of
 from npu_ir.ops.torch_sizes import NotExpressibleError
 from npu_ir.symbolic.constraints import Range
@@ -97,6 +98,8 @@ def _infer(call: TypedCall) -> tuple[Type, ...]:
     if problem is not None:
         raise GraphError(problem, fix=FUNCTIONAL_FIX)
     binding = call.binding
+    if not call.ranges and (known := types_on_meta(call.op, binding, call.types)) is not None:
+        return known
     fakes = FakeValues(dict(call.ranges))
     types = _infer_for_examples(call, binding, fakes)
     problem = _size_problem(call, fakes, types) if call.ranges else None

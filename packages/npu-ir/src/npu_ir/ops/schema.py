@@ -54,6 +54,7 @@ def scalar_function_name(function: object) -> str | None:
 Op: TypeAlias = "OpOverload | HigherOrderOperator | Callable[..., Any]"
 
 HIGHER_ORDER = "higher_order"
+_HIGHER_ORDER_PREFIX = f"{HIGHER_ORDER}."
 # For functions whose signature has no useful names, or cannot be read; ``*`` takes any number.
 _ARGUMENT_NAMES = {
     "higher_order.map_impl": ("f", "xs", "pos_args"),
@@ -75,6 +76,7 @@ class ArgKind(enum.Enum):
     PLAIN = "plain"
 
 
+_FLAT_KINDS = (ArgKind.TENSOR, ArgKind.OPTIONAL_TENSOR, ArgKind.PLAIN)
 # Schemas are written with Tensor?, but the types in them print as Optional[Tensor].
 _KINDS = {
     "Tensor": ArgKind.TENSOR,
@@ -116,16 +118,14 @@ class OpSchema:
     by_name: dict[str, SchemaArg]
     return_names: tuple[str, ...]
     text: str  # the schema or signature as text
+    writes: bool = False  # whether the operator mutates any argument
+    # Whether each argument is one tensor or plain data: no lists of tensors, and not a variadic one.
+    is_flat: bool = False
 
     @property
     def name(self) -> str:
         """The name of the op in messages."""
         return str(self.op) if isinstance(self.op, OpOverload) else op_type_of(self.op)
-
-    @property
-    def writes(self) -> bool:
-        """True if the operator mutates any argument."""
-        return any(arg.writes for arg in self.args)
 
     @property
     def runs_on_copies(self) -> bool:
@@ -162,7 +162,9 @@ def schema_of(op: Op) -> OpSchema:
         for arg in schema.arguments
     )
     returns = tuple(item.name for item in schema.returns)
-    return OpSchema(op, args, {arg.name: arg for arg in args}, returns, str(schema))
+    writes = any(arg.writes for arg in args)
+    is_flat = all(arg.kind in _FLAT_KINDS for arg in args)
+    return OpSchema(op, args, {arg.name: arg for arg in args}, returns, str(schema), writes, is_flat)
 
 
 def _signature_of(op: Op) -> OpSchema:
@@ -223,7 +225,6 @@ def find_op(op_type: str) -> Op | None:
     """Return the operator or function of numbers that ``op_type`` names; None if unknown."""
     if op_type in SCALAR_FUNCTIONS:
         return SCALAR_FUNCTIONS[op_type]
-    namespace, _, name = op_type.partition(".")
-    if namespace == HIGHER_ORDER:
-        return higher_order_op(name)
+    if op_type.startswith(_HIGHER_ORDER_PREFIX):
+        return higher_order_op(op_type.removeprefix(_HIGHER_ORDER_PREFIX))
     return resolve(op_type)

@@ -166,8 +166,11 @@ def is_symbol_name(name: str) -> bool:
 
 def symbols_in(numbers: Iterable[object]) -> set[str]:
     """Return the names of the symbols in any of these sizes."""
-    expressions = [number for number in numbers if isinstance(number, Expr)]
-    return {name for number in expressions for name in number.symbols} if expressions else set()
+    names: set[str] = set()
+    for number in numbers:
+        if isinstance(number, Expr):
+            names |= number.symbols
+    return names
 
 
 def substitute_symbols(number: Any, values: Mapping[str, Dim]) -> Any:

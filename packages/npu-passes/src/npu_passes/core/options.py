@@ -50,6 +50,8 @@ def options_of(pass_type: type) -> tuple[Option, ...]:
 
 @functools.lru_cache(maxsize=256)
 def _options_of(pass_type: Any) -> tuple[Option, ...]:
+    if not dataclasses.fields(pass_type):
+        return ()  # as most passes: finding out about types takes longer than running some
     try:
         hints = typing.get_type_hints(pass_type)
     except NameError as error:

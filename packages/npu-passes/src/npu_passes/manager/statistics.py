@@ -26,6 +26,21 @@ from npu_passes.core.journal import Journal
 _CALL, _BYTES, _FLOPS = 1e-6, 2e10, 1e11
 # Products with weights packed for oneDNN: PyTorch has no formulas for them.
 _PACKED_PRODUCTS = ("mkldnn._linear_pointwise.", "mkldnn._convolution_pointwise.")
+# It is composite; PyTorch's formula is one of those that it decomposes into.
+_ATTENTION = "aten.scaled_dot_product_attention.default"
+# Composite ops without products. Others are run without data to find out, for which PyTorch may import its
+# compiler, which takes seconds.
+WITHOUT_PRODUCTS = frozenset(
+    f"aten.{name}"
+    for name in (
+        *("layer_norm.default", "rms_norm.default", "group_norm.default", "instance_norm.default"),
+        *("batch_norm.default", "softmax.int", "log_softmax.int"),
+        *("dropout.default", "feature_dropout.default"),
+        *("adaptive_avg_pool1d.default", "adaptive_avg_pool2d.default", "adaptive_avg_pool3d.default"),
+        *("max_pool1d.default", "max_pool2d.default", "max_pool3d.default", "avg_pool1d.default"),
+        *("pad.default", "upsample_nearest2d.vec", "upsample_bilinear2d.vec"),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +108,7 @@ def _may_count(op_type: str) -> bool:
     """Return whether an op has a formula or may decompose into ops that do; pointwise ops never do."""
     if op_type.startswith(_PACKED_PRODUCTS):
         return True
-    op = find_op(op_type)
+    op = None if op_type in WITHOUT_PRODUCTS else find_op(op_type)
     if not isinstance(op, OpOverload) or not (
         op.overloadpacket in flop_registry or schema_of(op).is_composite
     ):
@@ -113,6 +128,8 @@ def _count_flops(call: _Call) -> int | None:
         return None
     args, kwargs = call.arguments(op, meta)
     formula = flop_registry.get(op.overloadpacket) if isinstance(op, OpOverload) else None
+    if call.op_type == _ATTENTION and _is_of_four_axes(call.inputs[:3]):
+        formula = flop_registry[torch.ops.aten._scaled_dot_product_flash_attention]
     try:
         if formula is not None and results is not None:
             return int(formula(*args, **kwargs, out_val=results[0] if len(results) == 1 else results))
@@ -121,6 +138,14 @@ def _count_flops(call: _Call) -> int | None:
     except (RuntimeError, TypeError, ValueError, NotImplementedError):
         return None
     return int(counter.get_total_flops())
+
+
+def _is_of_four_axes(types: Sequence[Type]) -> bool:
+    """Return whether query, key and value have as many batches and heads, as the formula assumes."""
+    shapes = [type.static_shape for type in types if isinstance(type, TensorType)]
+    return len({shape[:2] for shape in shapes if len(shape) == 4}) == 1 and all(
+        len(shape) == 4 for shape in shapes
+    )
 
 
 def _meta_tensors(types: Sequence[Type]) -> list[torch.Tensor] | None:

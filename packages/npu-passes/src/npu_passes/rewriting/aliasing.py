@@ -73,9 +73,8 @@ class AliasAnalysis:
         self._certain_roots: dict[Value, Value] = {}
         # Reversed topological order: one sweep reaches all that results may alias.
         for node in reversed(graph.nodes):
-            sources = self._alias_sources_of(node)
-            if sources and not self._visible.isdisjoint(node.outputs):
-                self._visible.update(sources)
+            if not self._visible.isdisjoint(node.outputs):
+                self._visible.update(self._alias_sources_of(node))
 
     def add_node(self, node: OpNode) -> None:
         """Add a node that stays in the graph."""
@@ -133,13 +132,15 @@ class AliasAnalysis:
         return self._roots.get(value, value)
 
     def _alias_sources_of(self, node: OpNode) -> tuple[Value, ...]:
-        return _alias_sources(node, self._alias_kind(node))
+        kind = self._alias_kind(node)
+        return () if kind is _AliasKind.COPY else _alias_sources(node, kind)
 
     def _is_certain_alias(self, node: OpNode) -> bool:
         """Return whether the outputs must alias the first input."""
-        if self._alias_kind(node) in (_AliasKind.DROPOUT, _AliasKind.PART):
+        kind = self._alias_kind(node)
+        if kind is _AliasKind.DROPOUT or kind is _AliasKind.PART:
             return len(self._alias_sources_of(node)) == 1
-        if self._alias_kind(node) is not _AliasKind.VIEW:
+        if kind is not _AliasKind.VIEW:
             return False
         if node.op_type in _UNDECLARED_ALIASES or node.op_type.split(".")[1] not in _COPY_IF_NEEDED:
             return True

@@ -47,7 +47,7 @@ def equals_up_to_strides(left: Type, right: Type) -> bool:
 
 def has_same_strides(left: Type, right: Type, symbols: Mapping[str, Range]) -> bool:
     """Return whether strides are equal in all dimensions of more than one element."""
-    if not (isinstance(left, TensorType) and isinstance(right, TensorType)):
+    if left == right or not (isinstance(left, TensorType) and isinstance(right, TensorType)):
         return True
     return all(
         _are_equal_strides(sizes.shape, _strides(sizes), _strides(other))

@@ -236,8 +236,7 @@ def extract_partition(
         outside.pop(value, None)
     graph = PartitionGraph(name)
     values = {value: graph.add_input(value.name, value.type) for value in outside}
-    for node in nodes:
-        copy_node(graph, node, values)
+    graph.originals = {copy_node(graph, node, values): node for node in nodes}
     used_outside = (value for value in outputs if any(user not in inside for user, _ in value.uses))
     graph.set_outputs(tuple(values[value] for value in used_outside if value not in in_place))
     graph.in_place = {values[value]: values[source] for value, source in in_place.items()}

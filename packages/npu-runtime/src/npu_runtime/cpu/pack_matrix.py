@@ -6,9 +6,9 @@ import math
 
 import torch
 
-from npu_ir import Graph, OpNode, TensorType
-from npu_passes import Pass, within
-from npu_passes.ops.packed import PACK_MATRIX, PACKED_LINEAR, panel_width
+from npu_ir import Graph, OpNode, TensorType, Value
+from npu_passes import Edit, Pass, within
+from npu_passes.ops.packed import PACK_MATRIX, PACKED_LINEAR, panel_width, panels_type, product_type
 from npu_passes.rewriting.products import PRODUCTS, Product, product_of
 from npu_passes.rewriting.value_replacement import match_strides
 from npu_passes.rewriting.weight_dependence import weight_problem
@@ -56,10 +56,18 @@ class PackMatrix(Pass):
             if item.is_transposed:
                 matrix = edit.to_prologue(edit.call("aten.permute.default", matrix, [1, 0]))
             columns = matrix.tensor_type.static_shape[1]
-            panels = edit.to_prologue(edit.call(PACK_MATRIX, matrix, panel_width(columns), name="packed"))
-            result = edit.call(PACKED_LINEAR, item.input, panels, item.bias, columns, name=node.name)
+            panels = edit.to_prologue(pack(edit, matrix, panel_width(columns), "packed"))
+            made = product_type(item.input.tensor_type, columns)
+            result = edit.call(
+                PACKED_LINEAR, item.input, panels, item.bias, columns, type=made, name=node.name
+            )
             (output,) = node.outputs
             edit.replace(output, match_strides(edit, result, output))
+
+
+def pack(edit: Edit, matrix: Value, width: int, name: str | None = None) -> Value:
+    """Return the panels of a matrix."""
+    return edit.call(PACK_MATRIX, matrix, width, type=panels_type(matrix.tensor_type, width), name=name)
 
 
 def _problem(graph: Graph, item: Product) -> str | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from npu_ir import Graph
 from npu_passes import Pass, within
-from npu_passes.ops.packed import MOST_WIDTH, PACK_MATRIX, PACKED_CONV2D, panel_width
+from npu_passes.ops.packed import MOST_WIDTH, PACKED_CONV2D, panel_width
 from npu_passes.ops.winograd import WINOGRAD_CONV2D
 from npu_passes.rewriting.value_replacement import match_strides
 from npu_runtime.cpu.convolutions import CONVOLUTIONS, Convolution, convolution_of, convolution_problem
 from npu_runtime.cpu.costs import is_channels_last, panel_tile
+from npu_runtime.cpu.pack_matrix import pack
 from npu_runtime.cpu.winograd import transformed_weights
 
 
@@ -52,7 +53,7 @@ class PackPanels(Pass):
             shape = [height * width * item.in_channels // item.groups, item.out_channels]
             matrix = edit.to_prologue(edit.call("aten.reshape.default", taps, shape))
             panel = item.out_channels if item.is_depthwise else panel_width(item.out_channels)
-            panels = edit.to_prologue(edit.call(PACK_MATRIX, matrix, panel))
+            panels = edit.to_prologue(pack(edit, matrix, panel))
             result = edit.call(
                 PACKED_CONV2D,
                 item.input,
@@ -72,7 +73,7 @@ class PackPanels(Pass):
             points = transformed_weights(edit, item, tile)
             rows = edit.to_prologue(edit.call("aten.permute.default", points, [1, 0, 2]))
             matrix = edit.to_prologue(edit.call("aten.reshape.default", rows, [item.in_channels, -1]))
-            panels = edit.to_prologue(edit.call(PACK_MATRIX, matrix, MOST_WIDTH))
+            panels = edit.to_prologue(pack(edit, matrix, MOST_WIDTH))
             padding = list(item.padding)
             arguments = item.input, panels, item.bias, padding, tile, item.out_channels
             result = edit.call(WINOGRAD_CONV2D, *arguments, name=item.node.name)

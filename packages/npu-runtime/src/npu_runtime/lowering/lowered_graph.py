@@ -192,17 +192,16 @@ def _lower_partition(
         tuple(outer[value] for value in graph.outputs),
         {value: StateUpdates(in_place).source_of(value) for value in in_place},
     )
-    outer_nodes = dict(zip(graph.nodes, nodes, strict=True))
 
     def moved(operands: Sequence[Operand]) -> tuple[Operand, ...]:
-        return tuple(outer[operand] if isinstance(operand, Value) else operand for operand in operands)
+        return tuple([outer[operand] if isinstance(operand, Value) else operand for operand in operands])
 
     ops = tuple(
         replace(
             op,
             inputs=moved(op.inputs),
             outputs=moved(op.outputs),
-            nodes=tuple(outer_nodes[node] for node in op.nodes),
+            nodes=tuple([graph.originals[node] for node in op.nodes]),
             overwrites=moved(op.overwrites),
         )
         for op in program.ops

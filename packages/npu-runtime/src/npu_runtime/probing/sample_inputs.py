@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -31,12 +32,17 @@ class SampleInputs:
 
     def __init__(self, device: torch.device, known: Mapping[Value, Any], sizes: Mapping[str, int]) -> None:
         self._device = device
-        # A tensor with other strides than its type is not representative of weights loaded later.
-        self._known = {value: item for value, item in known.items() if has_stated_strides(item, value.type)}
+        self._known = known
         self._sizes = sizes
-        self._generator = torch.Generator().manual_seed(_SEED)
-        noise = torch.randn(_NOISE, generator=self._generator, device="cpu").to(device)
-        self._noise = torch.cat([noise, noise])
+
+    @functools.cached_property
+    def _generator(self) -> torch.Generator:
+        return torch.Generator().manual_seed(_SEED)
+
+    @functools.cached_property
+    def _noise(self) -> torch.Tensor:
+        noise = torch.randn(_NOISE, generator=torch.Generator().manual_seed(_SEED), device="cpu")
+        return noise.to(self._device).repeat(2)
 
     def sample_inputs(self, node: OpNode) -> list[Any]:
         """Return an input for each of ``node.inputs``."""
@@ -44,8 +50,10 @@ class SampleInputs:
         for value in node.inputs:
             if value not in samples:
                 known = self._known.get(value)
+                # A tensor with other strides than its type is not representative of weights loaded later.
+                is_usable = known is not None and has_stated_strides(known, value.type)
                 type = value.type.substitute(self._sizes)
-                samples[value] = self._synthesize(value, type, len(samples)) if known is None else known
+                samples[value] = known if is_usable else self._synthesize(value, type, len(samples))
         return [samples[value] for value in node.inputs]
 
     def with_special_numbers(self, node: OpNode, data: Sequence[Any]) -> Iterator[list[Any]]:

@@ -59,18 +59,16 @@ def with_stated_strides(tensor: Any, type: Type) -> Any:
     If only strides of axes of size 1 differ, it is a view: they address nothing, but kernels choose the
     memory format of their results by them.
     """
-    tensor = with_strides(tensor, type)
     is_strided = isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided
-    if (
-        not is_strided
-        or not isinstance(type, TensorType)
-        or type.symbols
-        or tensor.stride() == type.static_strides
-    ):
+    if not is_strided or not isinstance(type, TensorType) or type.symbols:
         return tensor
-    pairs = zip(type.static_shape, tensor.stride(), type.static_strides, strict=True)
+    strides = type.static_strides
+    if tensor.stride() == strides:
+        return tensor
+    tensor = with_strides(tensor, type)
+    pairs = zip(type.static_shape, tensor.stride(), strides, strict=True)
     differs_in_ones = all(actual == wanted for size, actual, wanted in pairs if size > 1)
-    return tensor.detach().as_strided(type.static_shape, type.static_strides) if differs_in_ones else tensor
+    return tensor.detach().as_strided(type.static_shape, strides) if differs_in_ones else tensor
 
 
 def find_overlapping(tensors: Mapping[str, torch.Tensor], changed: Collection[str]) -> tuple[str, str] | None:

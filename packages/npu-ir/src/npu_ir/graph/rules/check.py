@@ -20,7 +20,7 @@ from npu_ir.graph.rules.edits import is_replaceable, overlap_problem
 from npu_ir.graph.rules.node_rules import region_problems, schema_problems
 from npu_ir.graph.rules.prologue import edited_prologue_problems, prologue_problems
 from npu_ir.graph.rules.structures import call_problem, structure_problem
-from npu_ir.ops.arguments import LIST_SIZES, NONE_MASKS, record_problem
+from npu_ir.ops.arguments import record_problem
 from npu_ir.symbolic.expressions import Expr, is_integral
 
 if TYPE_CHECKING:
@@ -122,8 +122,14 @@ def _type_violations(graph: Graph, nodes: Iterable[OpNode]) -> Iterator[str]:
                 f"%{value.name} comes with the weights or the graph: its sizes are integers, not {value.type}"
             )
     valid: set[int] = set()  # ids of type objects: many values share one, which is checked once
-    for value in (*graph.arguments, *(value for node in nodes for value in node.outputs)):
-        if id(value.type) in valid or _is_plain(value.type):
+    values = list(graph.arguments)
+    for node in nodes:
+        values += node.outputs
+    for value in values:
+        if id(value.type) in valid:
+            continue
+        if _is_plain(value.type):
+            valid.add(id(value.type))
             continue
         problems = list(_type_problems(value.type))
         yield from (f"%{value.name}{problem}" for problem in problems)
@@ -236,7 +242,7 @@ def _unknown_symbols(graph: Graph, values: Sequence[Value], known: set[str]) -> 
 
 def _attr_violations(nodes: Iterable[OpNode]) -> Iterator[str]:
     for node in nodes:
-        for name, value in node.attrs.items():
+        for name, value in node._attrs.items():
             if value.__class__ in _PLAIN_CLASSES or _is_list_of_sizes(value):
                 continue
             try:
@@ -257,8 +263,7 @@ def _is_list_of_sizes(value: Any) -> bool:
 
 def _record_violations(nodes: Iterable[OpNode]) -> Iterator[str]:
     for node in nodes:
-        attrs = node.attrs
-        problem = record_problem(attrs) if LIST_SIZES in attrs or NONE_MASKS in attrs else None
+        problem = record_problem(node._attrs)
         if problem is not None:
             yield f"node {node.name!r}: {problem}"
         if node.operands is not None and len(node.operands) != len(node.inputs):

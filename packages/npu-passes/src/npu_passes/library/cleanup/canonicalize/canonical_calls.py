@@ -125,12 +125,13 @@ def canonical_attrs(node: OpNode) -> dict[str, Literal] | None:
     op = find_op(node.op_type) if node.attrs and node.operands is not None else None
     if op is None:
         return None
-    attrs = {name: _canonical(node, name, item) for name, item in node.attrs.items()}
+    given = node.attrs
+    attrs = {name: _canonical(node, name, item) for name, item in given.items()}
     for name, item in defaults_of(op).items():
         if name in attrs and same_literal(attrs[name], _canonical(node, name, item)):
             del attrs[name]
-    same = attrs.keys() == node.attrs.keys() and all(
-        same_literal(attrs[name], node.attrs[name]) for name in attrs
+    same = attrs.keys() == given.keys() and all(
+        item is given[name] or same_literal(item, given[name]) for name, item in attrs.items()
     )
     return None if same else attrs
 
@@ -148,9 +149,10 @@ def _canonical(node: OpNode, name: str, item: Literal) -> Literal:
 def _rank_of_axes(node: OpNode) -> int | None:
     """Return the rank that the axis arguments of a node refer to; None if it has none."""
     namespace, name, _ = (*node.op_type.split("."), "", "")[:3]
-    if namespace != "aten" or not node.inputs or name not in _AXES_OF_INPUT | _AXES_OF_OUTPUT:
+    is_of_input = name in _AXES_OF_INPUT
+    if namespace != "aten" or not node.inputs or not (is_of_input or name in _AXES_OF_OUTPUT):
         return None
-    type = (node.inputs if name in _AXES_OF_INPUT else node.outputs)[0].type
+    type = (node.inputs if is_of_input else node.outputs)[0].type
     return type.rank if isinstance(type, TensorType) else None
 
 
