@@ -1,0 +1,353 @@
+#include "ops/quantized/host_dynamic_loops.h"
+
+#include <algorithm>
+
+#include "ops/host_simd.h"
+#include "ops/quantized/host_numbers.h"
+
+namespace npu::quantized {
+namespace {
+
+// ---- rounding ----
+
+struct Round {
+  static constexpr int32_t kInfinity = 0x7f800000;
+  static constexpr float kHalfWay = 12582912.0f;  // 1.5 * 2^23: what is added to it is rounded to an integer
+
+  // The scale of a block, and its integers: to nearest, ties to even. One with an infinity or NaN has such a scale.
+  static NPU_INLINE float block(const float* numbers, int64_t count, int8_t* integers) {
+    int32_t largest = 0;  // the bits of magnitudes are in their order
+    for (int64_t i = 0; i < count; ++i) {
+      largest = std::max(largest, std::bit_cast<int32_t>(numbers[i]) & 0x7fffffff);
+    }
+    const float scale = std::bit_cast<float>(largest) / 127;
+    if (largest >= kInfinity || scale == 0) {
+      std::memset(integers, 0, size_t(count));
+      return scale;
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      const int32_t bits = std::bit_cast<int32_t>(numbers[i] / scale + kHalfWay);
+      integers[i] = static_cast<int8_t>(std::clamp(bits - std::bit_cast<int32_t>(kHalfWay), -127, 127));
+    }
+    return scale;
+  }
+
+  static NPU_INLINE void run(const Rounding& rounding) {
+    const Rounding r = rounding;
+    float* scales = r.scales;
+    for (int64_t at = 0; at < r.count; at += r.block) {
+      const int64_t count = std::min(r.block, r.count - at);
+      const float scale = count == 32 ? block(r.numbers + at, 32, r.integers + at)  // the usual number, unrolled
+                                      : block(r.numbers + at, count, r.integers + at);
+      const int64_t copies = r.word ? count / r.word : 1;
+      for (int64_t i = 0; i < copies; ++i) *scales++ = scale;
+    }
+  }
+};
+
+// ---- products of vectors ----
+
+// A vector of bytes of W times integers of A: the sums of four bytes in each lane, exactly.
+template <int kBytes, bool kIsPacked>
+struct Products : Numbers<kBytes> {
+  using Base = Numbers<kBytes>;
+  using typename Base::Ints, typename Base::V;
+  using Bytes = typename VectorOf<char, kBytes>::type;
+  using Shorts = typename VectorOf<int16_t, kBytes>::type;
+  static constexpr int64_t kStep = step_bytes(kIsPacked, kBytes);
+  static constexpr int64_t kSums = kStep - 2 * kBytes, kScales = kStep - kBytes;  // in a step
+#if NPU_HAS_X86_BUILTINS
+  static constexpr bool kHasVnni = kBytes == 64, kHasAvx2 = kBytes == 32;
+#else
+  static constexpr bool kHasVnni = false, kHasAvx2 = false;
+#endif
+  // What is added to integers of W, so that they have no sign.
+  static constexpr int kMiddle = kIsPacked ? 8 : kHasVnni ? 128 : 0;
+
+  // Bytes that are multiplied by bytes of A: of packed ones the even integers, and the odd ones.
+  struct Weights {
+    Bytes first, second;
+  };
+
+  template <class T>
+  static NPU_INLINE T read(const void* from) {
+    return (T)(*static_cast<const typename VectorOf<char, kBytes>::unaligned*>(from));
+  }
+
+  static NPU_INLINE Weights unpack(const uint8_t* from) {
+    using Unsigned = typename VectorOf<uint8_t, kBytes>::type;
+    using Words = typename VectorOf<uint16_t, kBytes>::type;
+    const Unsigned bytes = read<Unsigned>(from);
+    if constexpr (kIsPacked) {
+      const Unsigned both = bytes + uint8_t{0x88};  // 16 * (odd + 8) + (even + 8)
+      return {(Bytes)(both & uint8_t{15}), (Bytes)((Unsigned)((Words)both >> 4) & uint8_t{15})};
+    }
+    return {(Bytes)(bytes ^ uint8_t{kMiddle}), Bytes{}};
+  }
+
+  static NPU_INLINE Ints dot(const Weights& w, const char* x) {
+    const Bytes first = read<Bytes>(x);
+    [[maybe_unused]] const Bytes second = kIsPacked ? read<Bytes>(x + kBytes) : first;
+#if NPU_HAS_X86_BUILTINS
+    if constexpr (kHasVnni) {
+      Ints sums = __builtin_ia32_vpdpbusd_v16si(read<Ints>(x + kSums), (Ints)w.first, (Ints)first);
+      if constexpr (kIsPacked) sums = __builtin_ia32_vpdpbusd_v16si(sums, (Ints)w.second, (Ints)second);
+      return sums;
+    }
+#endif
+    // Two products of bytes are less than 2^15: |W| is 128 at most, and |A| 127; four of packed ones are, too.
+    if constexpr (kIsPacked) return read<Ints>(x + kSums) + fours(pairs(w.first, first) + pairs(w.second, second));
+    return fours(pairs(w.first, first));
+  }
+
+  static NPU_INLINE Ints sums_of_four(const char* x) {
+    const Shorts two = read<Shorts>(x);
+    return fours((two << 8 >> 8) + (two >> 8));
+  }
+
+ private:
+  // Sums of two neighbouring products.
+  static NPU_INLINE Shorts pairs(Bytes w, Bytes x) {
+#if NPU_HAS_X86_BUILTINS
+    if constexpr (kHasAvx2 && kIsPacked) return __builtin_ia32_pmaddubsw256(w, x);
+    else if constexpr (kHasAvx2) return __builtin_ia32_pmaddubsw256(__builtin_ia32_pabsb256(w), __builtin_ia32_psignb256(x, w));
+#endif
+    const Shorts ws = (Shorts)w, xs = (Shorts)x;
+    return (ws << 8 >> 8) * (xs << 8 >> 8) + (ws >> 8) * (xs >> 8);
+  }
+
+  // Sums of two neighbours.
+  static NPU_INLINE Ints fours(Shorts pairs) {
+#if NPU_HAS_X86_BUILTINS
+    if constexpr (kHasAvx2) return __builtin_ia32_pmaddwd256(pairs, Shorts{} + int16_t{1});
+#endif
+    const Ints both = (Ints)pairs;
+    return (both << 16 >> 16) + (both >> 16);
+  }
+};
+
+template <int kBytes, bool kIsPacked>
+struct Arrange {
+  using P = Products<kBytes, kIsPacked>;
+
+  static NPU_INLINE void step(const int8_t* integers, const float* scales, int dead_lanes, char* to) {
+    constexpr int kParts = kIsPacked ? 2 : 1;
+    for (int i = 0; i < kBytes; ++i) {
+      for (int part = 0; part < kParts; ++part) to[part * kBytes + i] = integers[kParts * i + part];
+    }
+    std::memcpy(to + P::kScales, scales, kBytes);
+    const size_t dead = size_t(4 * dead_lanes);
+    if (dead > 0) {
+      for (int part = 0; part < kParts; ++part) std::memset(to + part * kBytes, 0, dead);
+      std::memset(to + P::kScales, 0, dead);
+    }
+    typename P::Ints sums = P::sums_of_four(to);
+    if constexpr (kIsPacked) sums += P::sums_of_four(to + kBytes);
+    sums *= -P::kMiddle;
+    std::memcpy(to + P::kSums, &sums, kBytes);
+  }
+
+  static NPU_INLINE void run(const Arrangement& arrangement) {
+    const Arrangement a = arrangement;
+    char* to = a.to;
+    for (int64_t unit = 0; unit < a.layout.units; ++unit) {
+      for (int64_t at = 0; at < a.layout.unit; at += kBytes, to += P::kStep) {
+        const int64_t begin = std::min(at, a.layout.unit - kBytes), byte = unit * a.layout.unit + begin;
+        step(a.integers + byte * (kIsPacked ? 2 : 1), a.scales + byte / 4, static_cast<int>(at - begin) / 4, to);
+      }
+    }
+  }
+};
+
+template <int kBytes, bool kIsPacked>
+struct DynamicDotRows : Products<kBytes, kIsPacked> {
+  using Base = Products<kBytes, kIsPacked>;
+  using typename Base::V;
+  using Base::kLanes, Base::load, Base::sums, Base::to_floats;
+  static constexpr int64_t kAhead = 512;  // bytes
+
+  // The scales of the groups of a vector, each for the lanes of its group.
+  template <int kGroups>
+  static NPU_INLINE V spread(const float* scales) {
+    using Four = typename Base::Four;
+    if constexpr (kGroups == 1) return V{} + *scales;
+    Four some{};
+    if constexpr (kGroups == 4) {
+      some = *reinterpret_cast<const typename VectorOf<float, 16>::unaligned*>(scales);
+    } else {
+      int64_t both;  // not copied into the vector, which would pass through memory
+      std::memcpy(&both, scales, sizeof(both));
+      some = std::bit_cast<Four>(typename VectorOf<int64_t, 16>::type{both, 0});
+    }
+#if NPU_HAS_X86_BUILTINS
+    typename Base::Ints places;
+    for (int lane = 0; lane < kLanes; ++lane) places[lane] = lane * kGroups / kLanes;
+    if constexpr (kBytes == 64) {
+      const V wide = __builtin_ia32_broadcastf32x4_512(some, V{}, pointwise::kAllLanes);
+      return __builtin_ia32_permvarsf512_mask(wide, places, wide, pointwise::kAllLanes);
+    } else if constexpr (kBytes == 32) {
+      return __builtin_ia32_permvarsf256(__builtin_ia32_ps256_ps(some), places);
+    }
+#endif
+    V lanes;
+    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = some[lane * kGroups / kLanes];
+    return lanes;
+  }
+
+  // Rows that are `step` apart.
+  template <int kGroups, int kRows, int kVectors>
+  static NPU_INLINE void some(const DynamicDots& dots, int64_t first, int64_t step) {
+    // Rows of W in registers, each of which is multiplied by what is read of A: where there are as many registers.
+    constexpr int kAtOnce = kBytes == 64 || kVectors == 4 ? kRows : 1;
+    const DynamicDots d = dots;  // not in memory that stores might change
+    const int64_t unit_bytes = d.layout.unit, row_bytes = step * d.row_bytes, row_groups = step * d.groups;
+    const uint8_t* integers = d.integers + first * d.row_bytes;
+    const float* scales = d.scales + first * d.groups;
+    const char* x = d.x;
+    V totals[kRows][kVectors] = {};
+    for (int64_t unit = 0; unit < d.layout.units; ++unit) {
+      V parts[kRows][kVectors] = {};
+      for (int64_t at = 0; at < unit_bytes; at += kBytes, x += Base::kStep) {
+        const int64_t begin = std::min(at, unit_bytes - kBytes);
+        const int64_t group = begin / (kBytes / kGroups);
+#pragma GCC unroll 4
+        for (int i = 0; i < kRows; ++i) __builtin_prefetch(integers + i * row_bytes + begin + kAhead);
+#pragma GCC unroll 4
+        for (int i = 0; i < kRows; i += kAtOnce) {
+          typename Base::Weights weights[kAtOnce];
+          V scale[kAtOnce];
+#pragma GCC unroll 4
+          for (int row = 0; row < kAtOnce; ++row) {
+            weights[row] = Base::unpack(integers + (i + row) * row_bytes + begin);
+            if constexpr (kGroups > 1) scale[row] = spread<kGroups>(scales + (i + row) * row_groups + group);
+          }
+#pragma GCC unroll 4
+          for (int j = 0; j < kVectors; ++j) {
+            const char* const xj = x + j * d.x_stride;
+            const V scales_of_x = Base::template read<V>(xj + Base::kScales);
+#pragma GCC unroll 4
+            for (int row = 0; row < kAtOnce; ++row) {
+              const V sums = to_floats(Base::dot(weights[row], xj)) * scales_of_x;
+              if constexpr (kGroups > 1) totals[i + row][j] += sums * scale[row];
+              else parts[i + row][j] += sums;
+            }
+          }
+        }
+      }
+      if constexpr (kGroups == 1) {
+#pragma GCC unroll 4
+        for (int i = 0; i < kRows; ++i) {
+          const V scale = spread<1>(scales + i * row_groups);
+#pragma GCC unroll 4
+          for (int j = 0; j < kVectors; ++j) totals[i][j] += parts[i][j] * scale;
+        }
+        ++scales;
+      }
+      integers += unit_bytes;
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < kVectors; ++j) {
+      constexpr int kSecond = kRows > 1 ? 1 : 0, kThird = kRows > 2 ? 2 : 0, kFourth = kRows > 2 ? 3 : 0;
+      const typename Base::Four found = sums(totals[0][j], totals[kSecond][j], totals[kThird][j], totals[kFourth][j]);
+#pragma GCC unroll 4
+      for (int i = 0; i < kRows; ++i) d.out[j * d.out_stride + first + i * step] = found[i];
+    }
+  }
+
+  template <int kGroups, int kVectors>
+  static NPU_INLINE void rows(const DynamicDots& d) {
+    constexpr int kRows = kVectors > 2 ? 2 : 4;  // as many sums as there are registers for
+    // Far from one another: a processor reads several places of memory at the same time, each by itself ahead.
+    const int64_t step = d.rows / kRows;
+    for (int64_t row = 0; row < step; ++row) some<kGroups, kRows, kVectors>(d, row, step);
+    for (int64_t row = step * kRows; row < d.rows; ++row) some<kGroups, 1, kVectors>(d, row, 1);
+  }
+
+  template <int kGroups>
+  static NPU_INLINE void vectors(const DynamicDots& d) {
+    int64_t done = 0;
+    for (; d.vectors - done >= 4; done += 4) rows<kGroups, 4>(d.from(done));
+    for (; d.vectors - done >= 2; done += 2) rows<kGroups, 2>(d.from(done));
+    if (done < d.vectors) rows<kGroups, 1>(d.from(done));
+  }
+
+  static NPU_INLINE void run(const DynamicDots& d) {
+    switch (d.layout.groups_of_vector) {
+      case 1: return vectors<1>(d);
+      case 2: return vectors<2>(d);
+      default: return vectors<4>(d);
+    }
+  }
+};
+
+// ---- any sizes ----
+
+template <bool kIsPacked>
+struct DotAnyRows {
+  static NPU_INLINE int32_t dot(const uint8_t* w, const int8_t* x, int64_t count) {
+    int32_t sum = 0;
+    if constexpr (kIsPacked) {
+      for (int64_t i = 0; i < count / 2; ++i) {
+        const int both = static_cast<int8_t>(w[i]), even = ((both + 8) & 15) - 8;
+        sum += even * x[2 * i] + (both - even) / 16 * x[2 * i + 1];
+      }
+    } else {
+      for (int64_t i = 0; i < count; ++i) sum += static_cast<int8_t>(w[i]) * x[i];
+    }
+    return sum;
+  }
+
+  static NPU_INLINE float row(const DynamicDots& d, int64_t row, const char* x) {
+    const auto* integers = reinterpret_cast<const int8_t*>(x);
+    const auto* x_scales = reinterpret_cast<const float*>(x + d.scales_at);
+    const uint8_t* const w = d.integers + row * d.row_bytes;
+    float total = 0;
+    for (int64_t group = 0; group < d.groups; ++group) {
+      float part = 0;
+      const int64_t end = (group + 1) * d.group;
+      for (int64_t at = group * d.group; at < end; at += d.block) {
+        part += float(dot(w + (kIsPacked ? at / 2 : at), integers + at, std::min(d.block, end - at))) * *x_scales++;
+      }
+      total += part * d.scales[row * d.groups + group];
+    }
+    return total;
+  }
+
+  static NPU_INLINE void run(const DynamicDots& d) {
+    for (int64_t i = 0; i < d.rows; ++i) {
+      for (int64_t j = 0; j < d.vectors; ++j) d.out[j * d.out_stride + i] = row(d, i, d.x + j * d.x_stride);
+    }
+  }
+};
+
+template <bool kIsPacked>
+DynamicChoices choices_of() {
+  DynamicChoices made{};
+#if defined(__x86_64__)
+  if (has_vnni()) {
+    made.loops[made.count++] = {64, run_with_vnni<Round, const Rounding&>, run_with_vnni<Arrange<64, kIsPacked>, const Arrangement&>,
+                                run_with_vnni<DynamicDotRows<64, kIsPacked>, const DynamicDots&>};
+  }
+  if (has_avx2()) {
+    made.loops[made.count++] = {32, run_with_avx2<Round, const Rounding&>, run_with_avx2<Arrange<32, kIsPacked>, const Arrangement&>,
+                                run_with_avx2<DynamicDotRows<32, kIsPacked>, const DynamicDots&>};
+  }
+#endif
+  made.loops[made.count++] = {16, Round::run, Arrange<16, kIsPacked>::run, DynamicDotRows<16, kIsPacked>::run};
+  made.loops[made.count++] = {0, Round::run, nullptr, DotAnyRows<kIsPacked>::run};
+#if defined(__x86_64__)
+  if (has_avx2()) {
+    made.loops[made.count - 1] = {0, run_with_avx2<Round, const Rounding&>, nullptr, run_with_avx2<DotAnyRows<kIsPacked>, const DynamicDots&>};
+  }
+#endif
+  return made;
+}
+
+}  // namespace
+
+const DynamicChoices& dynamic_choices(bool is_packed) {
+  static const DynamicChoices whole = choices_of<false>(), packed = choices_of<true>();
+  return is_packed ? packed : whole;
+}
+
+}  // namespace npu::quantized
