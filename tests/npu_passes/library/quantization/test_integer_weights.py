@@ -58,6 +58,16 @@ def test_integers_stay_integers(form: str, dtype: torch.dtype) -> None:
     torch.testing.assert_close(executor(x), model(x).detach(), rtol=2e-2, atol=2e-2)
 
 
+def test_activations_are_rounded_for_integers_of_the_model_too() -> None:
+    model, x = Integers(FORMS["scaled"], torch.float32).eval(), torch.randn(5, 32)
+
+    graph = PassManager([QuantizeWeights(activations="int8")]).run(captured(model, x)).graph
+
+    assert ops(graph)["npu.dynamic_quantized_linear"] == 1
+    executor = IRExecutor(graph, model.state_dict(), backend="host")
+    torch.testing.assert_close(executor(x), model(x).detach(), rtol=2e-2, atol=2e-2)
+
+
 @each_row(
     "function",
     {

@@ -55,18 +55,21 @@ struct Products : Numbers<kBytes> {
   using Bytes = typename VectorOf<char, kBytes>::type;
   using Shorts = typename VectorOf<int16_t, kBytes>::type;
   static constexpr int64_t kStep = step_bytes(kIsPacked, kBytes);
-  static constexpr int64_t kSums = kStep - 2 * kBytes, kScales = kStep - kBytes;  // in a step
+  static constexpr int64_t kSums = 2 * kBytes, kScales = kStep - kBytes;  // in a step
 #if NPU_HAS_X86_BUILTINS
   static constexpr bool kHasVnni = kBytes == 64, kHasAvx2 = kBytes == 32;
 #else
   static constexpr bool kHasVnni = false, kHasAvx2 = false;
 #endif
-  // What is added to integers of W, so that they have no sign.
-  static constexpr int kMiddle = kIsPacked ? 8 : kHasVnni ? 128 : 0;
+  // The instruction of VNNI multiplies bytes without a sign by bytes with one. So packed integers of W have 8 added, for
+  // AVX2 as well; and of 8 bits, integers of A have 128. Sums begin at what takes that off again.
+  static constexpr int kMiddle = 8;
+  static constexpr uint8_t kSign = kHasVnni && !kIsPacked ? 128 : 0;  // of integers of A, exchanged
 
   // Bytes that are multiplied by bytes of A: of packed ones the even integers, and the odd ones.
   struct Weights {
     Bytes first, second;
+    Ints start;
   };
 
   template <class T>
@@ -80,24 +83,31 @@ struct Products : Numbers<kBytes> {
     const Unsigned bytes = read<Unsigned>(from);
     if constexpr (kIsPacked) {
       const Unsigned both = bytes + uint8_t{0x88};  // 16 * (odd + 8) + (even + 8)
-      return {(Bytes)(both & uint8_t{15}), (Bytes)((Unsigned)((Words)both >> 4) & uint8_t{15})};
+      return {(Bytes)(both & uint8_t{15}), (Bytes)((Unsigned)((Words)both >> 4) & uint8_t{15}), Ints{}};
     }
-    return {(Bytes)(bytes ^ uint8_t{kMiddle}), Bytes{}};
+#if NPU_HAS_X86_BUILTINS
+    if constexpr (kHasVnni) {
+      const Ints middle = Ints{} + int32_t(0x80808080);
+      return {(Bytes)bytes, Bytes{}, -__builtin_ia32_vpdpbusd_v16si(Ints{}, middle, (Ints)bytes)};
+    }
+#endif
+    return {(Bytes)bytes, Bytes{}, Ints{}};
   }
 
   static NPU_INLINE Ints dot(const Weights& w, const char* x) {
     const Bytes first = read<Bytes>(x);
     [[maybe_unused]] const Bytes second = kIsPacked ? read<Bytes>(x + kBytes) : first;
 #if NPU_HAS_X86_BUILTINS
-    if constexpr (kHasVnni) {
-      Ints sums = __builtin_ia32_vpdpbusd_v16si(read<Ints>(x + kSums), (Ints)w.first, (Ints)first);
-      if constexpr (kIsPacked) sums = __builtin_ia32_vpdpbusd_v16si(sums, (Ints)w.second, (Ints)second);
-      return sums;
+    if constexpr (kHasVnni && kIsPacked) {
+      const Ints sums = __builtin_ia32_vpdpbusd_v16si(read<Ints>(x + kSums), (Ints)w.first, (Ints)first);
+      return __builtin_ia32_vpdpbusd_v16si(sums, (Ints)w.second, (Ints)second);
+    } else if constexpr (kHasVnni) {
+      return __builtin_ia32_vpdpbusd_v16si(w.start, (Ints)first, (Ints)w.first);
     }
 #endif
     // Two products of bytes are less than 2^15: |W| is 128 at most, and |A| 127; four of packed ones are, too.
     if constexpr (kIsPacked) return read<Ints>(x + kSums) + fours(pairs(w.first, first) + pairs(w.second, second));
-    return fours(pairs(w.first, first));
+    else return fours(pairs(w.first, first));
   }
 
   static NPU_INLINE Ints sums_of_four(const char* x) {
@@ -133,18 +143,18 @@ struct Arrange {
   static NPU_INLINE void step(const int8_t* integers, const float* scales, int dead_lanes, char* to) {
     constexpr int kParts = kIsPacked ? 2 : 1;
     for (int i = 0; i < kBytes; ++i) {
-      for (int part = 0; part < kParts; ++part) to[part * kBytes + i] = integers[kParts * i + part];
+      for (int part = 0; part < kParts; ++part) to[part * kBytes + i] = char(uint8_t(integers[kParts * i + part]) ^ P::kSign);
     }
     std::memcpy(to + P::kScales, scales, kBytes);
     const size_t dead = size_t(4 * dead_lanes);
     if (dead > 0) {
-      for (int part = 0; part < kParts; ++part) std::memset(to + part * kBytes, 0, dead);
+      for (int part = 0; part < kParts; ++part) std::memset(to + part * kBytes, P::kSign, dead);
       std::memset(to + P::kScales, 0, dead);
     }
-    typename P::Ints sums = P::sums_of_four(to);
-    if constexpr (kIsPacked) sums += P::sums_of_four(to + kBytes);
-    sums *= -P::kMiddle;
-    std::memcpy(to + P::kSums, &sums, kBytes);
+    if constexpr (kIsPacked) {
+      const typename P::Ints sums = (P::sums_of_four(to) + P::sums_of_four(to + kBytes)) * -P::kMiddle;
+      std::memcpy(to + P::kSums, &sums, kBytes);
+    }
   }
 
   static NPU_INLINE void run(const Arrangement& arrangement) {
@@ -256,7 +266,8 @@ struct DynamicDotRows : Products<kBytes, kIsPacked> {
 
   template <int kGroups, int kVectors>
   static NPU_INLINE void rows(const DynamicDots& d) {
-    constexpr int kRows = kVectors > 2 ? 2 : 4;  // as many sums as there are registers for
+    // As many sums as there are registers for.
+    constexpr int kRows = kVectors > 2 && (kIsPacked || kBytes < 64) ? 2 : 4;
     // Far from one another: a processor reads several places of memory at the same time, each by itself ahead.
     const int64_t step = d.rows / kRows;
     for (int64_t row = 0; row < step; ++row) some<kGroups, kRows, kVectors>(d, row, step);
@@ -288,8 +299,8 @@ struct DotAnyRows {
     int32_t sum = 0;
     if constexpr (kIsPacked) {
       for (int64_t i = 0; i < count / 2; ++i) {
-        const int both = static_cast<int8_t>(w[i]), even = ((both + 8) & 15) - 8;
-        sum += even * x[2 * i] + (both - even) / 16 * x[2 * i + 1];
+        const uint8_t both = w[i] + 0x88;  // 16 * (odd + 8) + (even + 8)
+        sum += ((both & 15) - 8) * x[2 * i] + ((both >> 4) - 8) * x[2 * i + 1];
       }
     } else {
       for (int64_t i = 0; i < count; ++i) sum += static_cast<int8_t>(w[i]) * x[i];

@@ -27,8 +27,8 @@ struct Rounding {
   int64_t word;
 };
 
-// A row of rounded numbers in the order of a Layout: for each step a vector of the integers that the bytes of W are
-// multiplied by (of packed ones the even ones, then the odd ones), of what their sums begin at, and of scales.
+// A row of rounded numbers in the order of a Layout: for each step the integers that a vector of W is multiplied by, and
+// their scales; for packed W the even ones, the odd ones, what their sums begin at, and their scales.
 struct Arrangement {
   const int8_t* integers;
   const float* scales;  // of words: four bytes of W
@@ -73,6 +73,6 @@ struct DynamicChoices {
 
 const DynamicChoices& dynamic_choices(bool is_packed);
 // Bytes of a step of a row of A.
-constexpr int64_t step_bytes(bool is_packed, int64_t vector) { return (is_packed ? 4 : 3) * vector; }
+constexpr int64_t step_bytes(bool is_packed, int64_t vector) { return (is_packed ? 4 : 2) * vector; }
 
 }  // namespace npu::quantized

@@ -42,7 +42,7 @@ class QuantizeWeights(Pass):
     With ``activations="int8"`` the product is ``npu::dynamic_quantized_linear``: a row of activations is
     rounded to int8 in each call, in blocks with a scale each (the largest magnitude over 127), and integers
     are multiplied by integers, exactly; sums of blocks are scaled and added up in float32. So a result
-    differs by the sum of ``block scale / 2 * abs(w)`` more, with the weights as they are rounded: about 0.6%
+    differs by the sum of ``block scale / 2 * abs(w)`` more, with the weights as they are rounded: about 0.5%
     of a usual result. A row with a NaN or an infinity has results of NaN.
 
     Attributes:
