@@ -65,7 +65,7 @@ def test_activations_are_rounded_where_that_is_asked_for(bits: int) -> None:
     graph = captured(model, x)
     item = QuantizeWeights(bits=bits, group=16, activations="int8", block=8)
 
-    assert check_pass(item, graph) == 2
+    assert check_pass(item, graph) == 1
 
     found = PassManager([item]).run(graph).graph
     assert ops(found) == {DYNAMIC: 2, "relu": 1}
