@@ -9,6 +9,7 @@ this module registers the op with PyTorch.
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from npu_passes.errors import PassError
@@ -81,9 +82,9 @@ def round_activations(input: Tensor, group: int, block: int) -> tuple[Tensor, Te
     length = input.shape[-1]
     if length == 0:
         return input.to(torch.int8), input.new_zeros(*input.shape[:-1], 0, 0)
-    blocks = -(-group // block)
-    grouped = input.unflatten(-1, (length // group, group))
-    padded = torch.nn.functional.pad(grouped, (0, blocks * block - group)).unflatten(-1, (blocks, block))
+    rows, blocks = input.shape[:-1], -(-group // block)
+    grouped = input.reshape(*rows, length // group, group)
+    padded = F.pad(grouped, (0, blocks * block - group)).reshape(*rows, length // group, blocks, block)
     largest = padded.abs().amax(-1, keepdim=True)
     # Division by a number is multiplication by its reciprocal on a GPU (torch 2.13).
     scales = largest / torch.full_like(largest, _LARGEST)
@@ -95,9 +96,9 @@ def round_activations(input: Tensor, group: int, block: int) -> tuple[Tensor, Te
 
 def dequantize_activations(integers: Tensor, scales: Tensor, block: int) -> Tensor:
     """Return the numbers [*, in] that integers and scales of `round_activations` stand for."""
-    *_, groups, blocks = scales.shape
-    if not groups * blocks:
+    groups, length = scales.shape[-2], integers.shape[-1]
+    if length == 0:
         return integers.to(scales.dtype)
-    grouped = integers.unflatten(-1, (groups, integers.shape[-1] // groups))
-    each = scales.repeat_interleave(block, -1)[..., : grouped.shape[-1]]
-    return (grouped.to(scales.dtype) * each).flatten(-2)
+    grouped = integers.reshape(*integers.shape[:-1], groups, length // groups)
+    each = scales.repeat_interleave(block, -1)[..., : length // groups]
+    return (grouped * each).flatten(-2)
