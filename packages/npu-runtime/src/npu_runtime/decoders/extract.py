@@ -111,10 +111,9 @@ def extract_decoder(
             takes one.
         max_source_length: The number of tokens that the encoder reads, if it reads tokens: by default 512, or
             as many as the model has positions. Shorter sources are padded.
-        quantize: ``"int8"`` (a scale for a row) or ``"int4"`` (a scale for 32 elements): the weights of
-            linear layers are quantized when they are bound. ``"int8-dynamic"`` or ``"int4-dynamic"``: their
-            inputs are rounded to int8 besides, in each call, for products of integers. Or a pass that does
-            it, such as ``QuantizeWeights(bits=4, skip=("lm_head.weight",))``.
+        quantize: ``"int8"`` or ``"int4"``, what weights of linear layers become when they are bound;
+            ``"int8-dynamic"`` or ``"int4-dynamic"``: inputs are rounded to int8 besides, in each call. Or a
+            pass that does it, such as ``QuantizeWeights(bits=4, skip=("lm_head.weight",))``.
 
     Raises:
         ConversionError: The model cannot be captured; it keeps something else than keys and values; or its
