@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ops/host_simd.h"
-#include "ops/quantized/host_numbers.h"
+#include "ops/quantized/host_byte_products.h"
 
 namespace npu::quantized {
 namespace {
@@ -45,96 +45,7 @@ struct Round {
   }
 };
 
-// ---- products of vectors ----
-
-// A vector of bytes of W times integers of A: the sums of four bytes in each lane, exactly.
-template <int kBytes, bool kIsPacked>
-struct Products : Numbers<kBytes> {
-  using Base = Numbers<kBytes>;
-  using typename Base::Ints, typename Base::V;
-  using Bytes = typename VectorOf<char, kBytes>::type;
-  using Shorts = typename VectorOf<int16_t, kBytes>::type;
-  static constexpr int64_t kStep = step_bytes(kIsPacked, kBytes);
-  static constexpr int64_t kSums = 2 * kBytes, kScales = kStep - kBytes;  // in a step
-#if NPU_HAS_X86_BUILTINS
-  static constexpr bool kHasVnni = kBytes == 64, kHasAvx2 = kBytes == 32;
-#else
-  static constexpr bool kHasVnni = false, kHasAvx2 = false;
-#endif
-  // The instruction of VNNI multiplies bytes without a sign by bytes with one. So packed integers of W have 8 added, for
-  // AVX2 as well; and of 8 bits, integers of A have 128. Sums begin at what takes that off again.
-  static constexpr int kMiddle = 8;
-  static constexpr uint8_t kSign = kHasVnni && !kIsPacked ? 128 : 0;  // of integers of A, exchanged
-
-  // Bytes that are multiplied by bytes of A: of packed ones the even integers, and the odd ones.
-  struct Weights {
-    Bytes first, second;
-    Ints start;
-  };
-
-  template <class T>
-  static NPU_INLINE T read(const void* from) {
-    return (T)(*static_cast<const typename VectorOf<char, kBytes>::unaligned*>(from));
-  }
-
-  static NPU_INLINE Weights unpack(const uint8_t* from) {
-    using Unsigned = typename VectorOf<uint8_t, kBytes>::type;
-    using Words = typename VectorOf<uint16_t, kBytes>::type;
-    const Unsigned bytes = read<Unsigned>(from);
-    if constexpr (kIsPacked) {
-      const Unsigned both = bytes + uint8_t{0x88};  // 16 * (odd + 8) + (even + 8)
-      return {(Bytes)(both & uint8_t{15}), (Bytes)((Unsigned)((Words)both >> 4) & uint8_t{15}), Ints{}};
-    }
-#if NPU_HAS_X86_BUILTINS
-    if constexpr (kHasVnni) {
-      const Ints middle = Ints{} + int32_t(0x80808080);
-      return {(Bytes)bytes, Bytes{}, -__builtin_ia32_vpdpbusd_v16si(Ints{}, middle, (Ints)bytes)};
-    }
-#endif
-    return {(Bytes)bytes, Bytes{}, Ints{}};
-  }
-
-  static NPU_INLINE Ints dot(const Weights& w, const char* x) {
-    const Bytes first = read<Bytes>(x);
-    [[maybe_unused]] const Bytes second = kIsPacked ? read<Bytes>(x + kBytes) : first;
-#if NPU_HAS_X86_BUILTINS
-    if constexpr (kHasVnni && kIsPacked) {
-      const Ints sums = __builtin_ia32_vpdpbusd_v16si(read<Ints>(x + kSums), (Ints)w.first, (Ints)first);
-      return __builtin_ia32_vpdpbusd_v16si(sums, (Ints)w.second, (Ints)second);
-    } else if constexpr (kHasVnni) {
-      return __builtin_ia32_vpdpbusd_v16si(w.start, (Ints)first, (Ints)w.first);
-    }
-#endif
-    // Two products of bytes are less than 2^15: |W| is 128 at most, and |A| 127; four of packed ones are, too.
-    if constexpr (kIsPacked) return read<Ints>(x + kSums) + fours(pairs(w.first, first) + pairs(w.second, second));
-    else return fours(pairs(w.first, first));
-  }
-
-  static NPU_INLINE Ints sums_of_four(const char* x) {
-    const Shorts two = read<Shorts>(x);
-    return fours((two << 8 >> 8) + (two >> 8));
-  }
-
- private:
-  // Sums of two neighbouring products.
-  static NPU_INLINE Shorts pairs(Bytes w, Bytes x) {
-#if NPU_HAS_X86_BUILTINS
-    if constexpr (kHasAvx2 && kIsPacked) return __builtin_ia32_pmaddubsw256(w, x);
-    else if constexpr (kHasAvx2) return __builtin_ia32_pmaddubsw256(__builtin_ia32_pabsb256(w), __builtin_ia32_psignb256(x, w));
-#endif
-    const Shorts ws = (Shorts)w, xs = (Shorts)x;
-    return (ws << 8 >> 8) * (xs << 8 >> 8) + (ws >> 8) * (xs >> 8);
-  }
-
-  // Sums of two neighbours.
-  static NPU_INLINE Ints fours(Shorts pairs) {
-#if NPU_HAS_X86_BUILTINS
-    if constexpr (kHasAvx2) return __builtin_ia32_pmaddwd256(pairs, Shorts{} + int16_t{1});
-#endif
-    const Ints both = (Ints)pairs;
-    return (both << 16 >> 16) + (both >> 16);
-  }
-};
+// ---- the order of steps ----
 
 template <int kBytes, bool kIsPacked>
 struct Arrange {
@@ -168,6 +79,8 @@ struct Arrange {
     }
   }
 };
+
+// ---- products ----
 
 template <int kBytes, bool kIsPacked>
 struct DynamicDotRows : Products<kBytes, kIsPacked> {
@@ -331,26 +244,34 @@ struct DotAnyRows {
   }
 };
 
+#if defined(__x86_64__)
+template <class Rows, class Dots>
+DynamicLoops loops_with_vnni(int64_t vector) {
+  return {vector, run_with_vnni<Round, const Rounding&>, run_with_vnni<Rows, const Arrangement&>,
+          run_with_vnni<Dots, const DynamicDots&>};
+}
+
+template <class Rows, class Dots>
+DynamicLoops loops_with_avx2(int64_t vector) {
+  return {vector, run_with_avx2<Round, const Rounding&>, run_with_avx2<Rows, const Arrangement&>,
+          run_with_avx2<Dots, const DynamicDots&>};
+}
+#endif
+
 template <bool kIsPacked>
 DynamicChoices choices_of() {
+  using Plain = Arrange<16, kIsPacked>;
   DynamicChoices made{};
+  DynamicLoops any{0, Round::run, Plain::run, DotAnyRows<kIsPacked>::run};
 #if defined(__x86_64__)
-  if (has_vnni()) {
-    made.loops[made.count++] = {64, run_with_vnni<Round, const Rounding&>, run_with_vnni<Arrange<64, kIsPacked>, const Arrangement&>,
-                                run_with_vnni<DynamicDotRows<64, kIsPacked>, const DynamicDots&>};
-  }
+  if (has_vnni()) made.loops[made.count++] = loops_with_vnni<Arrange<64, kIsPacked>, DynamicDotRows<64, kIsPacked>>(64);
   if (has_avx2()) {
-    made.loops[made.count++] = {32, run_with_avx2<Round, const Rounding&>, run_with_avx2<Arrange<32, kIsPacked>, const Arrangement&>,
-                                run_with_avx2<DynamicDotRows<32, kIsPacked>, const DynamicDots&>};
+    made.loops[made.count++] = loops_with_avx2<Arrange<32, kIsPacked>, DynamicDotRows<32, kIsPacked>>(32);
+    any = loops_with_avx2<Plain, DotAnyRows<kIsPacked>>(0);
   }
 #endif
-  made.loops[made.count++] = {16, Round::run, Arrange<16, kIsPacked>::run, DynamicDotRows<16, kIsPacked>::run};
-  made.loops[made.count++] = {0, Round::run, nullptr, DotAnyRows<kIsPacked>::run};
-#if defined(__x86_64__)
-  if (has_avx2()) {
-    made.loops[made.count - 1] = {0, run_with_avx2<Round, const Rounding&>, nullptr, run_with_avx2<DotAnyRows<kIsPacked>, const DynamicDots&>};
-  }
-#endif
+  made.loops[made.count++] = {16, Round::run, Plain::run, DynamicDotRows<16, kIsPacked>::run};
+  made.loops[made.count++] = any;
   return made;
 }
 
