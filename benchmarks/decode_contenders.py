@@ -116,10 +116,15 @@ CONTENDERS = {
     "ours": Contender("Decoder", partial(_ours, quantize=None)),
     "ours-int8": Contender("Decoder, int8", partial(_ours, quantize="int8"), 0.2),
     "ours-int4": Contender("Decoder, int4", partial(_ours, quantize="int4"), 1.0),
+    "ours-int8-dynamic": Contender("Decoder, int8-dynamic", partial(_ours, quantize="int8-dynamic"), 0.2),
+    "ours-int4-dynamic": Contender("Decoder, int4-dynamic", partial(_ours, quantize="int4-dynamic"), 1.0),
 }
 # What takes turns, by what the cases of a size are called.
 FORMS = {
     "float32": tuple(CONTENDERS),
     "bfloat16": ("eager", "compile", "onnxruntime", "ours"),
-    "integers": ("eager", "onnxruntime-int8", "onnxruntime-int4", "ours-int8", "ours-int4"),
+    "integers": (
+        *("eager", "onnxruntime-int8", "onnxruntime-int4"),
+        *("ours-int8", "ours-int4", "ours-int8-dynamic", "ours-int4-dynamic"),
+    ),
 }

@@ -35,12 +35,12 @@ Python {python}, on {date}, at a load of {load:.1f}.
 Llama models of random weights ({sizes})
 generate one text, after a prompt of {prompt} tokens. All contenders write to a cache of fixed size in place;
 each runs in a process of its own, and all take turns: the times are medians of one run. `int8` and `int4` are
-weights of a float32 model, which eager and torch.compile run as it is. A `Decoder` computes with floats; ONNX
-Runtime computes with int8 there, which is its quickest way. Its model is made of its fused operators
-(`GroupQueryAttention`, `MatMulNBits`), as its own tool for language models builds them, with inputs and
-outputs bound to one cache. It has no kernels for bfloat16 on the CPU. The difference is the largest one of
-the logits from eager's, relative to the largest of these; for `int8` and `int4` it is what rounding does to
-random weights.
+weights of a float32 model, which eager and torch.compile run as it is. A `Decoder` computes with floats
+there, and for `int8-dynamic` and `int4-dynamic` with int8, as ONNX Runtime does, whose quickest way it is.
+Its model is made of its fused operators (`GroupQueryAttention`, `MatMulNBits`), as its own tool for language
+models builds them, with inputs and outputs bound to one cache. It has no kernels for bfloat16 on the CPU. The
+difference is the largest one of the logits from eager's, relative to the largest of these; with weights of 8
+and 4 bits it is what rounding does to random weights.
 
 ## A token, and a prompt of {prompt}
 

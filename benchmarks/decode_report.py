@@ -25,6 +25,8 @@ OURS = {
     "ours": ("", "onnxruntime"),
     "ours-int8": (", int8", "onnxruntime-int8"),
     "ours-int4": (", int4", "onnxruntime-int4"),
+    "ours-int8-dynamic": (", int8-dynamic", "onnxruntime-int8"),
+    "ours-int4-dynamic": (", int4-dynamic", "onnxruntime-int4"),
 }
 LAYERS_OF_OVERHEAD = "125M"
 

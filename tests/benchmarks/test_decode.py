@@ -27,7 +27,13 @@ def small_case() -> Any:
     return imported("decode_contenders").Case(model, PROMPT[:, :-1], PROMPT[:, -1:], 64, 8, 1)
 
 
-@each_row("name", ["eager", "ours", "ours-int8", "onnxruntime", "onnxruntime-int8", "onnxruntime-int4"])
+@each_row(
+    "name",
+    [
+        *("eager", "ours", "ours-int8", "ours-int8-dynamic", "ours-int4-dynamic"),
+        *("onnxruntime", "onnxruntime-int8", "onnxruntime-int4"),
+    ],
+)
 def test_a_contender_gives_the_logits_of_the_model_and_again_when_it_is_set_back(name: str) -> None:
     contender = imported("decode_contenders").CONTENDERS[name]
     if contender.missing():

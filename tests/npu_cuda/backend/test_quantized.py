@@ -20,25 +20,32 @@ def layers(dtype: torch.dtype = torch.float32) -> nn.Module:
     return nn.Sequential(nn.Linear(96, 130), nn.SiLU(), nn.Linear(130, 64, bias=False)).eval().to(dtype)
 
 
-def quantized(model: nn.Module, x: Tensor, bits: int) -> Graph:
-    item = QuantizeWeights(bits=bits, group=0 if bits == 8 else 2)
+LINEARS = {
+    "float": "npu.quantized_linear.default",
+    "int8": "npu.dynamic_quantized_linear.default",
+}
+
+
+def quantized(model: nn.Module, x: Tensor, bits: int, activations: str = "float") -> Graph:
+    item = QuantizeWeights(bits=bits, group=0 if bits == 8 else 2, activations=activations)
     return PassManager([item]).run(extract_ir(model, (x,))).graph
 
 
 @pytest.mark.smoke
 @each_row("rows", ROWS)
 @each_row("dtype", FLOATS)
+@each_row("activations", list(LINEARS))
 @each_row("bits", [8, 4])
-def test_host_computes_what_aten_does(bits: int, dtype: torch.dtype, rows: int) -> None:
+def test_host_computes_what_aten_does(bits: int, activations: str, dtype: torch.dtype, rows: int) -> None:
     model, x = layers(dtype), torch.randn(rows, 96).to(dtype)
-    graph = quantized(model, x, bits)
+    graph = quantized(model, x, bits, activations)
 
     executor = IRExecutor(graph, model.state_dict(), backend="host")
     expected = IRExecutor(graph, model.state_dict(), backend="aten", passes=None)
 
     found = [item.partition for item in executor.lowered.partitions]
     assert [item.backend.name for item in found] == ["host"]
-    assert sum(node.op_type == "npu.quantized_linear.default" for node in found[0].nodes) == 2
+    assert sum(node.op_type == LINEARS[activations] for node in found[0].nodes) == 2
     comparison = compare(expected, executor, (x,))
     assert comparison.ok, comparison
 
@@ -71,10 +78,11 @@ def test_integers_are_replaced_and_saved_with_the_kernels(tmp_path: Path) -> Non
 
 
 @each_row("rows", [1, 4, 300])
+@each_row("activations", list(LINEARS))
 @each_row("bits", [8, 4])
-def test_threads_do_not_change_a_bit(bits: int, rows: int) -> None:
+def test_threads_do_not_change_a_bit(bits: int, activations: str, rows: int) -> None:
     model, x = nn.Linear(384, 1000), torch.randn(rows, 384)
-    graph = quantized(model, x, bits)
+    graph = quantized(model, x, bits, activations)
 
     found = [
         IRExecutor(graph, model.state_dict(), backend="host", threads=count)(x).clone() for count in (1, 2, 3)

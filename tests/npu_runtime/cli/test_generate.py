@@ -46,10 +46,11 @@ def test_a_model_with_an_encoder_reads_the_text(tmp_path: Path, capsys: Capture)
     assert capsys.readouterr().out.rstrip("\n") == tokenizer.decode(expected[0, 1:]).rstrip("\ufffd")
 
 
-def test_weights_are_quantized(folder: Path, capsys: Capture) -> None:
+@pytest.mark.parametrize("form", ["int4", "int4-dynamic"])
+def test_weights_are_quantized(form: str, folder: Path, capsys: Capture) -> None:
     shown = []
     for backend in ("aten", "host"):
-        words = ["to be, ", "--max-new-tokens", "9", "--quantize", "int4", "--backend", backend]
+        words = ["to be, ", "--max-new-tokens", "9", "--quantize", form, "--backend", backend]
         assert main(["generate", str(folder), *words]) == 0
         shown.append(capsys.readouterr().out)
 

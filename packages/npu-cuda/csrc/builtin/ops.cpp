@@ -50,7 +50,7 @@ std::vector<KernelPtr> builtin_kernels() {
       reduce::cumsum_host_kernels(), reduce::batch_norm_host_kernels(), rows::host_kernels(),
       rows::nll_host_kernels(), indexing::host_kernels(), gemm_host_kernels(), gemm_epilogue_host_kernels(),
       packed_gemm_host_kernels(), conv::host_kernels(), attention::host_kernels(), pool::host_kernels(),
-      quantized::host_kernels(), recurrent::host_kernels(), copy_host_kernels(),
+      quantized::host_kernels(), quantized::dynamic_host_kernels(), recurrent::host_kernels(), copy_host_kernels(),
 #ifdef NPU_WITH_CUDA
       pointwise::cuda_kernels(), pointwise::random_cuda_kernels(), fused_cuda_kernels(), lists::cuda_kernels(),
       lists::reduction_cuda_kernels(), reduce::cuda_kernels(), reduce::arg_cuda_kernels(),

@@ -1,7 +1,7 @@
 // Loops of the host compiled several times: for the x86-64 that every build may run on, for AVX2 with FMA,
-// and where it is asked for AVX-512, chosen at run time. A loop is a struct with a static function `run`
-// marked [[gnu::always_inline]], which becomes part of each caller. On other processors there is only the
-// default version.
+// and where it is asked for AVX-512, also with its products of bytes (VNNI), chosen at run time. A loop is a
+// struct with a static function `run` marked [[gnu::always_inline]], which becomes part of each caller. On
+// other processors there is only the default version.
 #pragma once
 
 namespace npu {
@@ -15,6 +15,7 @@ int vector_bytes();
 #if defined(__x86_64__) && defined(NPU_NARROW)
 constexpr bool has_avx2() { return false; }
 constexpr bool has_avx512() { return false; }
+constexpr bool has_vnni() { return false; }
 #elif defined(__x86_64__)
 inline bool has_avx2() {
   static const bool has = most_vector_bytes() >= 32 && __builtin_cpu_supports("avx2") &&
@@ -29,6 +30,11 @@ inline bool has_avx512() {
                           __builtin_cpu_supports("avx512vl");
   return has;
 }
+
+inline bool has_vnni() {
+  static const bool has = has_avx512() && __builtin_cpu_supports("avx512vnni");
+  return has;
+}
 #endif
 
 #if defined(__x86_64__)
@@ -39,6 +45,11 @@ template <class Loop, class... Args>
 
 template <class Loop, class... Args>
 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,bmi2,f16c"), gnu::noinline]] void run_with_avx512(Args... args) {
+  Loop::run(args...);
+}
+
+template <class Loop, class... Args>
+[[gnu::target("avx512vnni,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,bmi2,f16c"), gnu::noinline]] void run_with_vnni(Args... args) {
   Loop::run(args...);
 }
 #endif

@@ -58,6 +58,17 @@ def test_integers_stay_integers(form: str, dtype: torch.dtype) -> None:
     torch.testing.assert_close(executor(x), model(x).detach(), rtol=2e-2, atol=2e-2)
 
 
+def test_activations_are_rounded_for_integers_of_the_model_too() -> None:
+    model, x = Integers(FORMS["scaled"], torch.float32).eval(), torch.randn(5, 32)
+
+    graph = PassManager([QuantizeWeights(activations="int8")]).run(captured(model, x)).graph
+
+    assert ops(graph)["npu.dynamic_quantized_linear"] == 1
+    host, aten = (IRExecutor(graph, model.state_dict(), backend=item) for item in ("host", "aten"))
+    torch.testing.assert_close(host(x), aten(x), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(host(x), model(x).detach(), rtol=2e-2, atol=1e-1)
+
+
 @each_row(
     "function",
     {

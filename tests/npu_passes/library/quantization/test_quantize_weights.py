@@ -13,13 +13,15 @@ from npu_ir import Graph, extract_ir
 from npu_passes import PassManager, optimize
 from npu_passes.errors import PassError
 from npu_passes.library.quantization.quantize_weights import QuantizeWeights
+from npu_passes.ops.dynamic_quantized import round_activations
+from npu_passes.ops.quantized import dequantize
 from npu_passes.testing import check_pass
 from npu_runtime import IRExecutor, compare
 from tests.support.corpus.case import Holding
 from tests.support.passes.cpu_cases import captured, ops, refusals
 from tests.support.rows import each_row
 
-LINEAR = "npu.quantized_linear"
+LINEAR, DYNAMIC = "npu.quantized_linear", "npu.dynamic_quantized_linear"
 
 
 class Tied(nn.Module):
@@ -57,6 +59,28 @@ def test_a_linear_layer_reads_integers_that_the_prologue_makes(bits: int, bias: 
     assert scales.tensor_type.static_shape == ((48, 1) if bits == 8 else (48, 2))
 
 
+@each_row("bits", [8, 4])
+def test_activations_are_rounded_where_that_is_asked_for(bits: int) -> None:
+    model, x = nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 32)).eval(), torch.randn(2, 5, 64)
+    graph = captured(model, x)
+    item = QuantizeWeights(bits=bits, group=16, activations="int8", block=8)
+
+    assert check_pass(item, graph) == 1
+
+    found = PassManager([item]).run(graph).graph
+    assert ops(found) == {DYNAMIC: 2, "relu": 1}
+    assert {node.attrs["block"] for node in found.nodes_of(f"{DYNAMIC}.default")} == {8}
+    assert len(list(found.prologue)) == 2
+
+
+def test_the_text_of_a_pipeline_asks_for_rounded_activations() -> None:
+    model, x = nn.Linear(64, 48), torch.randn(2, 64)
+
+    found = PassManager('quantize-weights{bits=4, activations="int8"}').run(captured(model, x)).graph
+
+    assert ops(found) == {DYNAMIC: 1}
+
+
 @each_row(
     "function",
     {
@@ -89,6 +113,34 @@ def test_a_result_differs_by_the_stated_bound_at_most(bits: int) -> None:
 
     assert (error.abs() <= bound * 1.001).all()
     assert error.norm() <= (0.012 if bits == 8 else 0.12) * expected.norm()
+    assert compare(model, executor, (x,), atol=float(bound.max()), rtol=0).ok
+    assert not compare(model, executor, (x,), atol=float(error.abs().max()) / 2, rtol=0).ok
+
+
+@each_row("bits", [8, 4])
+def test_a_result_of_rounded_activations_differs_by_the_stated_bound_at_most(bits: int) -> None:
+    model, x = nn.Linear(256, 96), torch.randn(7, 256)
+    group = 256 if bits == 8 else 32
+    graph = quantized(model, x, bits=bits, activations="int8")
+    integers, scales = torch.ops.npu.quantize_weight(model.weight.detach(), bits, group)
+    half_scales = scales.repeat_interleave(group, 1) / 2
+    half_blocks = round_activations(x, group, 32)[1].flatten(1).repeat_interleave(32, 1) / 2
+
+    executor = IRExecutor(graph, model.state_dict(), passes=None, backend="aten")
+
+    with torch.no_grad():
+        of_weights, of_activations = (
+            F.linear(x.abs(), half_scales),
+            F.linear(half_blocks, dequantize(integers, scales, torch.float32).abs()),
+        )
+        expected, error = model(x), executor(x) - model(x)
+        rounded = torch.ops.npu.quantized_linear(x, integers, scales, model.bias)
+        usual = (executor(x) - rounded).norm() / rounded.norm()
+
+    bound = of_weights + of_activations
+    assert (error.abs() <= bound * 1.001).all()
+    assert 0.003 < usual < 0.009, "about 0.5% of a usual result, as is stated"
+    assert error.norm() <= (0.014 if bits == 8 else 0.12) * expected.norm()
     assert compare(model, executor, (x,), atol=float(bound.max()), rtol=0).ok
     assert not compare(model, executor, (x,), atol=float(error.abs().max()) / 2, rtol=0).ok
 
@@ -161,7 +213,13 @@ def test_a_row_of_odd_length_stays() -> None:
 
 @each_row(
     "wrong",
-    {"bits": ({"bits": 3}, "8 or 4 bits, not 3"), "group": ({"group": -1}, "a group has -1 elements")},
+    {
+        "bits": ({"bits": 3}, "8 or 4 bits, not 3"),
+        "group": ({"group": -1}, "a group has -1 elements"),
+        "activations": ({"activations": "int4"}, "activations are 'int4', not float or int8"),
+        "block": ({"block": 0}, "a block has 0 elements, not 1 to 1024"),
+        "odd block": ({"bits": 4, "block": 5}, "a block has 5 elements, an odd number"),
+    },
 )
 def test_options_are_checked(wrong: tuple[dict[str, Any], str]) -> None:
     options, match = wrong

@@ -5,8 +5,8 @@
 
 #include "ops/copy/copy.h"
 #include "ops/gemm/host_block.h"
-#include "ops/pointwise/host_rows.h"
 #include "ops/quantized/host_loops.h"
+#include "ops/quantized/host_tasks.h"
 #include "ops/quantized/quantized.h"
 #include "ops/threads.h"
 
@@ -16,28 +16,11 @@ namespace {
 using gemm::Element;
 using gemm::Operand;
 
-// Of integers: the rows of a task are read in places that are far from one another.
-constexpr int64_t kLeastTaskBytes = 32 << 10, kMostTaskBytes = 1 << 20, kCachedTaskBytes = 256 << 10;
-constexpr int64_t kMostRowsOfTask = 4096;
 constexpr int64_t kFewRows = 12;  // of A: with more, it takes less time to make numbers of the integers once
 // Of a part of D; a multiple of the rows of a tile, so that which tile computes an element depends on the shape alone.
 constexpr int64_t kPartRows = 144, kDepth = 256, kMostWidth = 64;
 
-int64_t bytes_of(Element element) { return element == Element::Float32 ? 4 : 2; }
-const void* at(const Operand& operand, int64_t offset) {
-  return static_cast<const char*>(operand.data) + offset * bytes_of(operand.element);
-}
-void read(const Operand& from, int64_t offset, int64_t stride, float* numbers, int64_t count) {
-  pointwise::reader(from.element, pointwise::kFloat32)(at(from, offset), stride, numbers, count);
-}
-void write(const float* numbers, const Operand& to, int64_t offset, int64_t count) {
-  pointwise::writer(to.element, pointwise::kFloat32)(numbers, const_cast<void*>(at(to, offset)), to.column, count);
-}
-
-bool is_direct(const Problem& problem) {
-  const gemm::Problem& product = problem.product;
-  return product.batch_rank == 0 && product.a.element == Element::Float32 && product.a.column == 1;
-}
+static_assert(kMostRowsOfPart == kMostVectors);
 
 // ---- few rows ----
 
@@ -51,29 +34,6 @@ void split_row(const Problem& problem, int64_t row, float* numbers) {
   for (int64_t i = 0; i < half; ++i) {
     numbers[i] *= 1.0f / 16;
     even[i] -= numbers[i];
-  }
-}
-
-// A multiple of the rows that are multiplied at once, so that each of W always is by the same loop.
-int64_t rows_of_task(int64_t rows, int64_t row_bytes, bool is_read_again) {
-  const int64_t parts = thread_count() > 1 ? 2 * thread_count() : 1;
-  const int64_t most = std::min(kMostRowsOfTask, (is_read_again ? kCachedTaskBytes : kMostTaskBytes) / row_bytes);
-  const int64_t wanted = std::min(std::max((rows + parts - 1) / parts, kLeastTaskBytes / row_bytes), most);
-  return std::max<int64_t>(4, wanted / 4 * 4);
-}
-
-// Part of rows of D, from a row and a column on.
-void write_dots(const Problem& problem, Dots dots, int64_t row, int64_t column) {
-  alignas(64) float sums[kMostVectors * kMostRowsOfTask], bias[kMostRowsOfTask];
-  const Operand& d = problem.product.d;
-  dots.out = sums;
-  loops(problem.is_packed).dots(dots);
-  const bool has_bias = problem.bias.data != nullptr;
-  if (has_bias) read(problem.bias, column * problem.bias.column, problem.bias.column, bias, dots.rows);
-  for (int64_t j = 0; j < dots.vectors; ++j) {
-    float* const found = sums + j * dots.out_stride;
-    for (int64_t i = 0; has_bias && i < dots.rows; ++i) found[i] += bias[i];
-    write(found, d, problem.offset_of_row(d, row + j) + column * d.column, dots.rows);
   }
 }
 
@@ -98,18 +58,15 @@ void multiply_few(const Problem& problem, float* workspace) {
   all.groups = problem.groups;
   all.group_bytes = problem.is_packed ? problem.group / 2 : problem.group;
   all.out_stride = kMostRowsOfTask;
-  const int64_t size = rows_of_task(product.n, std::max<int64_t>(1, row_bytes), rows > kMostVectors);
-  parallel_tasks((product.n + size - 1) / size, [&](int64_t task) {
-    const int64_t first = task * size;
+  multiply_by_tasks(problem, [&](const Part& part) {
     Dots dots = all;
-    dots.rows = std::min(size, product.n - first);
-    dots.integers = problem.integers + first * row_bytes;
-    dots.scales = problem.scales + first * problem.groups;
-    for (int64_t row = 0; row < rows; row += kMostVectors) {
-      dots.x = all.x + row * all.x_stride;
-      dots.vectors = std::min(kMostVectors, rows - row);
-      write_dots(problem, dots, row, first);
-    }
+    dots.x = all.x + part.row * all.x_stride;
+    dots.vectors = part.rows;
+    dots.integers = problem.integers + part.column * row_bytes;
+    dots.scales = problem.scales + part.column * problem.groups;
+    dots.rows = part.columns;
+    dots.out = part.sums;
+    loops(problem.is_packed).dots(dots);
   });
 }
 

@@ -50,6 +50,17 @@ Status supported(const OpCall& call) {
   return bias.rank == 1 && bias.shape[0] == n ? Status() : other_shape(bias, d, "bias", "a row of D");
 }
 
+Status dynamic_supported(const OpCall& call) {
+  NPU_TRY(supported(call));
+  const int64_t block = attrs_of<DynamicAttrs>(call).block, group = problem_of(call).group;
+  if (block < 1 || block > kMostOfBlock) {
+    return Status::not_implemented("blocks have " + std::to_string(block) + " elements, not 1 to " +
+                                   std::to_string(kMostOfBlock));
+  }
+  if (call.inputs[1].dtype != kUInt8 || block % 2 == 0 || block >= group) return {};
+  return Status::not_implemented("blocks have " + std::to_string(block) + " elements, and a byte has two of 4 bits");
+}
+
 Problem problem_of(const OpCall& call) {
   const TensorDesc &a = call.inputs[0], &q = call.inputs[1], &d = call.outputs[0];
   Problem problem{};
@@ -77,7 +88,9 @@ Cost cost(const OpCall& call) {
 }
 
 std::vector<OpInfo> infos() {
-  return {{.kind = kQuantizedGemm, .name = "QuantizedGemm", .min_inputs = 3, .max_inputs = 4, .num_outputs = 1}};
+  return {{.kind = kQuantizedGemm, .name = "QuantizedGemm", .min_inputs = 3, .max_inputs = 4, .num_outputs = 1},
+          {.kind = kDynamicQuantizedGemm, .name = "DynamicQuantizedGemm", .min_inputs = 3, .max_inputs = 4, .num_outputs = 1,
+           .schema = make_schema<DynamicAttrs>("DQGM", {field("block", &DynamicAttrs::block)})}};
 }
 
 }  // namespace npu::quantized

@@ -43,7 +43,7 @@ _RELATIVE_ON_CUDA = {
 }  # fmt: skip
 # Ops that exist for these kernels: ATen computes them, but slowly.
 _OWN_OPS = (
-    *("npu.packed_", "npu.winograd_conv2d.", "npu.quantized_linear."),
+    *("npu.packed_", "npu.winograd_conv2d.", "npu.quantized_linear.", "npu.dynamic_quantized_linear."),
     *("npu.lstm_layer.", "npu.rnn_layer."),
 )
 

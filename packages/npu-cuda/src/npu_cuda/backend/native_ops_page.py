@@ -15,10 +15,10 @@ _HEAD = """\
 # Native ops
 
 This page is generated from the table of test cases: `python -m npu_cuda.backend.native_ops_page` prints it.
-Each op has kernels for every dtype on the devices `host` and `cuda`, for any strides; packed products,
-convolutions, attention, recurrent layers and `TopK` have them on `host` alone, that of `Fused` on `cuda` is
-compiled at run time, and ops on lists take tensors of one layout at each place on `cuda`. Every case is
-compared with a reference in float64, on `host` and on the
+Each op has kernels for every dtype on the devices `host` and `cuda`, for any strides; packed products, those
+of rounded rows (`DynamicQuantizedGemm`), convolutions, attention, recurrent layers and `TopK` have them on
+`host` alone, that of `Fused` on `cuda` is compiled at run time, and ops on lists take tensors of one layout
+at each place on `cuda`. Every case is compared with a reference in float64, on `host` and on the
 [emulator](../concepts/emulator.md), by each kernel, in programs and in graphs. The number behind a dtype is
 the largest relative error (Frobenius norm) that passes; results without a number are the reference rounded
 once. How to add one is in [add a kernel](../how-to/add-a-kernel.md).

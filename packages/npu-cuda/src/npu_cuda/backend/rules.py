@@ -141,6 +141,14 @@ def _lower_quantized_linear(node: OpNode, pack: Pack) -> list[BackendOp]:  # noq
     return [BackendOp("QuantizedGemm", node.inputs, node.outputs, (node,))]
 
 
+def _lower_dynamic_quantized_linear(node: OpNode, pack: Pack) -> list[BackendOp]:
+    # A call without the argument has the default of the schema, which is that of the attribute, too.
+    given = {"block": int(node.attrs["block"])} if "block" in node.attrs else {}
+    schema_id, attrs = pack("DQGM", **given)
+    kind = "DynamicQuantizedGemm"
+    return [BackendOp(kind, node.inputs, node.outputs, (node,), schema_id=schema_id, attrs=attrs)]
+
+
 def _real_attr(node: OpNode, name: str, default: float) -> float | None:
     """Return a real number among the attributes; None if the attribute is anything else."""
     value: Any = node.attrs.get(name, default)
@@ -180,4 +188,5 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "npu.pack_matrix.default": (_lower_pack_matrix,),
     "npu.packed_linear.default": (_lower_packed_linear,),
     "npu.quantized_linear.default": (_lower_quantized_linear,),
+    "npu.dynamic_quantized_linear.default": (_lower_dynamic_quantized_linear,),
 }

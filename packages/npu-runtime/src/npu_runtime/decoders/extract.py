@@ -38,7 +38,12 @@ _NOT_FOLLOWED = (
 _USUAL_LENGTH = 2048
 _USUAL_SOURCE_LENGTH = 512
 QUANTIZATIONS: Mapping[str, Pass] = types.MappingProxyType(
-    {"int8": QuantizeWeights(), "int4": QuantizeWeights(bits=4)}
+    {
+        "int8": QuantizeWeights(),
+        "int4": QuantizeWeights(bits=4),
+        "int8-dynamic": QuantizeWeights(activations="int8"),
+        "int4-dynamic": QuantizeWeights(bits=4, activations="int8"),
+    }
 )
 
 
@@ -106,9 +111,9 @@ def extract_decoder(
             takes one.
         max_source_length: The number of tokens that the encoder reads, if it reads tokens: by default 512, or
             as many as the model has positions. Shorter sources are padded.
-        quantize: ``"int8"`` (a scale for a row) or ``"int4"`` (a scale for 32 elements): the weights of
-            linear layers are quantized when they are bound. Or a pass that does it, such as
-            ``QuantizeWeights(bits=4, skip=("lm_head.weight",))``.
+        quantize: ``"int8"`` or ``"int4"``, what weights of linear layers become when they are bound;
+            ``"int8-dynamic"`` or ``"int4-dynamic"``: inputs are rounded to int8 besides, in each call. Or a
+            pass that does it, such as ``QuantizeWeights(bits=4, skip=("lm_head.weight",))``.
 
     Raises:
         ConversionError: The model cannot be captured; it keeps something else than keys and values; or its
@@ -191,7 +196,7 @@ def _quantization_of(given: str | Pass | None) -> list[Pass]:
         return [] if given is None else [given]
     if given not in QUANTIZATIONS:
         raise UsageError(
-            f"there is no quantization {given!r}, but {' and '.join(QUANTIZATIONS)}",
+            f"there is no quantization {given!r}, but {', '.join(QUANTIZATIONS)}",
             where="extract_decoder",
             fix="name one of these, or give a pass: QuantizeWeights(bits=4, group=64)",
         )

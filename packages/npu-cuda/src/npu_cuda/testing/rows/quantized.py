@@ -1,8 +1,9 @@
-"""The row of products by quantized weights."""
+"""The rows of products by quantized weights, of floats and of rounded floats."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,6 +23,30 @@ def reference(inputs: Sequence[Array], attrs: Attrs, shapes: Sequence[Shape]) ->
     weight = integers.astype(np.float64).reshape(n, groups, k // max(1, groups)) * s[..., None]
     product = a @ weight.reshape(n, k).T
     return [product + bias[0] if bias else product]
+
+
+def dynamic_reference(inputs: Sequence[Array], attrs: Attrs, shapes: Sequence[Shape]) -> list[Array]:
+    a, q, s, *bias = inputs
+    k = a.shape[-1]
+    group = k // max(1, s.shape[1])
+    rounded = np.zeros(a.shape)
+    block = attrs.get("block", 32)
+    for start in range(0, k, max(1, group)):
+        for at in range(start, start + group, block):
+            part = slice(at, min(at + block, start + group))
+            rounded[..., part] = round_block(a[..., part])
+    if q.dtype == np.uint8:
+        q = (unpack(q) + 8) % 16 - 8  # bytes of any weight have no 8: here they are modulo 16
+    return reference([rounded, q, s, *bias], {}, shapes)
+
+
+def round_block(values: Array) -> Array:
+    """Return numbers of float32 as integers times a scale for each row, as they are defined."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        numbers = values.astype(np.float32)
+        scales = np.abs(numbers).max(-1, keepdims=True, initial=0) / np.float32(127)
+        integers = np.clip(np.rint(np.where(scales == 0, 0, numbers / scales)), -127, 127)
+    return np.asarray(integers.astype(np.float64) * scales)
 
 
 def unpack(bytes: Array) -> Array:
@@ -98,6 +123,10 @@ def _strided_cases(integers: str, m: int) -> Iterator[Case]:
 
 
 def refusals() -> Iterator[Refusal]:
+    return _refusals("QuantizedGemm")
+
+
+def _refusals(op: str) -> Iterator[Refusal]:
     right = quantized_case("right", (4, 64), 20, 32, bias=True)
     a, q, s, _ = right.inputs
     (d,) = right.outputs
@@ -124,7 +153,44 @@ def refusals() -> Iterator[Refusal]:
         ("bias of another size", (a, q, s, TensorLayout((4,))), d, "bias is [4], a row of D is [4, 20]"),
     ):  # fmt: skip
         yield Refusal(name, inputs, (output,), "NotImplemented", match)
-    yield from misuses("QuantizedGemm", right)
+    yield from misuses(op, right)
+
+
+def dynamic_cases() -> Iterator[Case]:
+    yield from cases()
+    for integers, bits in _BITS.items():
+        for m, k, group, block in (
+            # Blocks that fit into vectors, that are longer than groups, and whose last one is shorter.
+            (1, 256, 256, 64), (3, 256, 64, 16), (2, 192, 64, 128), (2, 96, 48, 32), (5, 130, 130, 32),
+            (1, 288, 288, 32), (4, 288, 96, 32), (17, 320, 80, 48), (3, 72, 24, 8), (2, 60, 20, 6),
+            (1, 2048, 1024, 1024), (2, 2200, 2200, 1000), (1, 144, 16, 16), (3, 176, 8, 32),
+        ):  # fmt: skip
+            case = quantized_case(
+                f"{bits} bits, {m} x {k}, groups of {group}, blocks of {block}", (m, k), 21, group,
+                integers=integers,
+            )  # fmt: skip
+            yield replace(case, attrs={"block": block})
+    yield replace(quantized_case("blocks of odd numbers", (3, 90), 9, 45), attrs={"block": 7})
+    yield replace(quantized_case("blocks of one", (3, 64), 9, 64), attrs={"block": 1})
+    odd = quantized_case("4 bits, odd blocks that are longer than groups", (3, 48), 9, 16, integers="uint8")
+    yield replace(odd, attrs={"block": 17})
+
+
+def dynamic_refusals() -> Iterator[Refusal]:
+    yield from _refusals("DynamicQuantizedGemm")
+    right = quantized_case("right", (4, 64), 20, 32)
+    packed = quantized_case("right", (4, 64), 20, 32, integers="uint8")
+    for block, case, match in (
+        (0, right, "blocks have 0 elements, not 1 to 1024"),
+        (1025, right, "blocks have 1025 elements, not 1 to 1024"),
+        (5, packed, "blocks have 5 elements, and a byte has two of 4 bits"),
+    ):
+        name = f"blocks of {block}"
+        yield Refusal(name, case.inputs, case.outputs, "NotImplemented", match, attrs={"block": block})
 
 
 QUANTIZED = OpRow("quantized_gemm", "QuantizedGemm", None, reference, cases, refusals, sized=True)
+DYNAMIC = OpRow(
+    "dynamic_quantized_gemm", "DynamicQuantizedGemm", "DQGM", dynamic_reference, dynamic_cases,
+    dynamic_refusals, sized=True,
+)  # fmt: skip

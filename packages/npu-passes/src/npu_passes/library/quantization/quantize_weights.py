@@ -11,6 +11,7 @@ from npu_passes.core.base import Pass, within
 from npu_passes.core.edit import Edit
 from npu_passes.errors import PassError
 from npu_passes.library.quantization.integer_weights import integer_weight_of
+from npu_passes.ops.dynamic_quantized import DYNAMIC_QUANTIZED_LINEAR, USUAL_BLOCK, block_problem
 from npu_passes.ops.quantized import BITS, QUANTIZE_WEIGHT, QUANTIZED_LINEAR, quantization_problem
 from npu_passes.rewriting.arguments import arguments_of
 from npu_passes.rewriting.products import PRODUCTS, Product, product_of
@@ -20,6 +21,7 @@ from npu_passes.rewriting.weight_dependence import weight_problem
 _LINEAR = "aten.linear.default"
 _USUAL_GROUP = 32  # of 4 bits
 _RULE = "quantize"
+ACTIVATIONS = ("float", "int8")
 
 
 class QuantizeWeights(Pass):
@@ -37,12 +39,20 @@ class QuantizeWeights(Pass):
     of 32. Errors of layers add up; `npu_runtime.compare` measures them. A weight that something else reads,
     such as an embedding, stays for that.
 
+    With ``activations="int8"`` the product is ``npu::dynamic_quantized_linear``: a row of activations is
+    rounded to int8 in each call, in blocks with a scale each (the largest magnitude over 127), and integers
+    are multiplied by integers, exactly; sums of blocks are scaled and added up in float32. So a result
+    differs by the sum of ``block scale / 2 * abs(w)`` more, with the weights as they are rounded: about 0.5%
+    of a usual result. A row with a NaN or an infinity has results of NaN.
+
     Attributes:
         bits: 8 or 4.
         group: The number of elements with a scale in common, which has to divide the length of a row; 0
             stands for a whole row with 8 bits, and for 32 with 4.
         min_elements: Smaller weights stay.
         skip: Weights that stay, by name; ``*`` stands for any text.
+        activations: ``"float"``: as they are; or ``"int8"``: rounded.
+        block: The number of activations with a scale in common, up to 1024, within each group of the weight.
     """
 
     name = "quantize-weights"
@@ -55,6 +65,8 @@ class QuantizeWeights(Pass):
     group: int = 0
     min_elements: int = 1024
     skip: tuple[str, ...] = ()
+    activations: str = "float"
+    block: int = USUAL_BLOCK
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,6 +78,13 @@ class QuantizeWeights(Pass):
             raise PassError(
                 f"{self.name}: a group has {self.group} elements", fix="group=32, or 0 for the default"
             )
+        if self.activations not in ACTIVATIONS:
+            raise PassError(
+                f"{self.name}: activations are {self.activations!r}, not {' or '.join(ACTIVATIONS)}",
+                fix='activations="float", or "int8" for products of integers',
+            )
+        if (problem := block_problem(self.bits, self.block)) is not None:
+            raise PassError(f"{self.name}: {problem}", fix=f"block={USUAL_BLOCK}")
 
     def run(self, graph: Graph) -> bool:
         """Try each product."""
@@ -86,8 +105,7 @@ class QuantizeWeights(Pass):
                 key = item.matrix, item.is_transposed
                 if key not in quantized:
                     quantized[key] = self._quantize(edit, item)
-                result = edit.call(QUANTIZED_LINEAR, item.input, *quantized[key], item.bias, name=node.name)
-                edit.replace(node.outputs[0], match_strides(edit, result, node.outputs[0]))
+                self._replace(edit, node, item.input, *quantized[key], item.bias)
         return graph.edits != before
 
     def _keep_integers(self, graph: Graph, node: OpNode) -> bool:
@@ -97,12 +115,16 @@ class QuantizeWeights(Pass):
         if found is None or arguments["input"].tensor_type.rank < 2:
             return False
         with self.rewrite(graph, "integers", node) as edit:
-            operands = found.operands(edit)
-            result = edit.call(
-                QUANTIZED_LINEAR, arguments["input"], *operands, arguments["bias"], name=node.name
-            )
-            edit.replace(node.outputs[0], match_strides(edit, result, node.outputs[0]))
+            self._replace(edit, node, arguments["input"], *found.operands(edit), arguments["bias"])
         return True
+
+    def _replace(self, edit: Edit, node: OpNode, *operands: Value | None) -> None:
+        """Have an op of integers and scales compute the result of a node."""
+        if self.activations == "int8":
+            result = edit.call(DYNAMIC_QUANTIZED_LINEAR, *operands, self.block, name=node.name)
+        else:
+            result = edit.call(QUANTIZED_LINEAR, *operands, name=node.name)
+        edit.replace(node.outputs[0], match_strides(edit, result, node.outputs[0]))
 
     def _quantize(self, edit: Edit, item: Product) -> tuple[Value, ...]:
         weight = item.matrix
