@@ -17,7 +17,7 @@ from npu_cuda import _C, OpKind, attrs
 from tests.support.tiers import examples
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12, torch.bfloat16: 1e-2, torch.float16: 2e-3}
-PROBES = ("gemm", "gemm_epilogue", "pack_matrix", "packed_gemm", "quantized_gemm", "recurrent")
+PROBES = ("attention", "gemm", "gemm_epilogue", "pack_matrix", "packed_gemm", "quantized_gemm", "recurrent")
 
 
 def run_python(*arguments: str, vector_bytes: str) -> subprocess.CompletedProcess[str]:
