@@ -18,7 +18,15 @@ from tests.support.tiers import examples
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12, torch.bfloat16: 1e-2, torch.float16: 2e-3}
 PROBES = (
-    *("gemm", "gemm_epilogue", "pack_matrix", "packed_gemm", "quantized_gemm", "dynamic_quantized_gemm"),
+    *(
+        "attention",
+        "gemm",
+        "gemm_epilogue",
+        "pack_matrix",
+        "packed_gemm",
+        "quantized_gemm",
+        "dynamic_quantized_gemm",
+    ),
     "recurrent",
 )
 

@@ -84,6 +84,18 @@ def rounding_norm(self: Any, x: Tensor, y: Tensor) -> Tensor:
     return y[0, 0] * normed.to(torch.float16)
 
 
+class WeightGiven(nn.Module):
+    def forward(self, x: Tensor, weight: Tensor) -> Tensor:
+        return weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+
+
+def norm_with_eps(eps: Any, *, keepdim: bool = True) -> nn.Module:
+    def function(self: Any, x: Tensor) -> Tensor:
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=keepdim) + eps))
+
+    return Holding(function, weight=nn.Parameter(torch.rand(SIZE)))
+
+
 def test_what_is_another_norm_is_refused_with_a_reason(subtests: pytest.Subtests) -> None:
     rows = [
         (WrittenNorm(dims=1, cast=False), (number(2, SIZE, SIZE),), "over the axes [1]"),
@@ -92,6 +104,10 @@ def test_what_is_another_norm_is_refused_with_a_reason(subtests: pytest.Subtests
         (WrittenNorm().double(), (number(dtype=torch.float64),),
             "it is computed in torch.float32, which is less than torch.float64"),
         (Holding(rounding_norm), (number(), number()), "it is rounded to torch.float16"),
+        (WrittenNorm(size=1, cast=False), (torch.tensor(2.0),), "the weight is f32[1], the input f32[]"),
+        (WrittenNorm(cast=False), (number(dtype=torch.float64),), "differ in dtype: f64[2, 5, 16], f32[16]"),
+        (WeightGiven(), (number(), number(5, SIZE)), "the weight is f32[5, 16], the input f32[2, 5, 16]"),
+        (norm_with_eps(1), (number(),), "eps is not a float"),
     ]  # fmt: skip
     for model, args, reason in rows:
         with subtests.test(reason):
@@ -99,3 +115,20 @@ def test_what_is_another_norm_is_refused_with_a_reason(subtests: pytest.Subtests
 
             assert "rms_norm.default" not in op_types(result.graph)
             assert any(reason in found for found in reasons(result))
+
+
+def test_a_mean_that_drops_its_axis_makes_no_norm() -> None:
+    graph = fused(norm_with_eps(1e-6, keepdim=False), number(SIZE, SIZE)).graph
+
+    assert "rms_norm.default" not in op_types(graph)
+
+
+def test_a_norm_over_an_axis_of_any_size_stays_with_a_reason() -> None:
+    size = torch.export.Dim("size")
+    args = number(3, SIZE), number(SIZE)
+    graph = extract_ir(WeightGiven(), args, dynamic_shapes=({1: size}, {0: size}))
+
+    result = PassManager([FuseRmsNorm]).run(graph)
+
+    assert "rms_norm.default" not in op_types(result.graph)
+    assert any("the op takes no size that is not known, here size" in found for found in reasons(result))

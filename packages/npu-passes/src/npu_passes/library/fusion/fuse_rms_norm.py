@@ -41,10 +41,12 @@ def _rms_norm_problem(match: Match) -> str | None:
     )
     if not isinstance(match["eps"], float) or not x.dtype.is_floating_point:
         return "eps is not a float, or the input is not a floating-point tensor"
+    if not x.rank or weight.rank != 1 or weight.shape != x.shape[-1:]:
+        return f"the weight is {weight}, the input {x}"
+    if not isinstance(weight.shape[0], int):
+        return f"the op takes no size that is not known, here {weight.shape[0]}"
     if [axis % x.rank for axis in match["dims"] or ()] != [x.rank - 1]:
         return f"the mean is over the axes {match['dims']}, not over the last one"
-    if weight.rank != 1 or weight.shape != x.shape[-1:]:
-        return f"the weight is {weight}, the input {x}"
     if not weight.dtype == x.dtype == result.dtype:
         return f"the input, the weight and the result differ in dtype: {x}, {weight}, {result}"
     wide, narrow = match["wide"] or x.dtype, match["narrow"] or x.dtype
