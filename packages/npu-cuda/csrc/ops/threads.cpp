@@ -60,14 +60,15 @@ class Pool {
   void run(PartFunction function, void* context, int parts) {
     function_ = function;
     context_ = context;
-    pending_ = parts - 1;
+    pending_ = parts;
     const uint64_t turn = turn_ / kMostParts + 1;
+    next_ = turn * kMostParts;
     turn_ = turn * kMostParts + static_cast<uint64_t>(parts);  // publishes what is above
     if (sleepers_ > 0) {
       const std::lock_guard lock(mutex_);
       started_.notify_all();
     }
-    run_part(0);
+    run_parts_of(turn_);
     wait_for_parts();
     if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
   }
@@ -81,13 +82,26 @@ class Pool {
         wait_for_turn_after(seen);
         seen = turn_;
         if (static_cast<uint64_t>(part) >= seen % kMostParts) continue;
-        run_part(part);
-        if (--pending_ > 0 || !caller_sleeps_) continue;
+        if (!run_parts_of(seen) || !caller_sleeps_) continue;
         const std::lock_guard lock(mutex_);
         done_.notify_one();
       }
     }).detach();
     ++threads_;
+  }
+
+  // Runs parts of a turn that no thread has begun; true if the last one that ended was among them. So nobody waits for a
+  // thread that has yet to wake. While a part is not ended its turn is not over: what it reads stays.
+  bool run_parts_of(uint64_t turn) {
+    bool is_last = false;
+    uint64_t next = next_;
+    while (next / kMostParts == turn / kMostParts && next % kMostParts < turn % kMostParts) {
+      if (!next_.compare_exchange_weak(next, next + 1)) continue;
+      run_part(static_cast<int>(next % kMostParts));
+      is_last = --pending_ == 0;
+      next = next_;
+    }
+    return is_last;
   }
 
   void run_part(int part) noexcept {
@@ -124,6 +138,7 @@ class Pool {
   void* context_ = nullptr;
   std::exception_ptr thrown_;  // by a part
   std::atomic<uint64_t> turn_{0};  // its number, and how many parts it has
+  std::atomic<uint64_t> next_{0};  // the number of the turn, and the first part that no thread has begun
   std::atomic<int> pending_{0}, sleepers_{0};
   std::atomic<bool> caller_sleeps_{false};
   int threads_ = 0;

@@ -24,8 +24,9 @@ void parallel_for(int64_t total, int64_t least, F f) {
   parallel_for(total, least, [](void* context, int64_t begin, int64_t end) { (*static_cast<F*>(context))(begin, end); }, &f);
 }
 
-// Calls function(context, part) for each part, each on a thread of its own; what one of them throws is thrown here when
-// all have ended. False, and nothing is done, where the pool is in use, or the system has no threads for so many parts.
+// Calls function(context, part) for each part, on as many threads where parts wait for one another: each thread takes the
+// next part that none has begun, the caller too, so that it need not wait for one that sleeps. What a part throws is thrown
+// here when all have ended. False, and nothing is done, where the pool is in use, or the system has no threads for so many.
 using PartFunction = void (*)(void* context, int part);
 bool run_parts(int parts, PartFunction function, void* context);
 
