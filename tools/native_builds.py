@@ -58,10 +58,9 @@ DEVICE_TESTS = (
     "core/test_programs.py",
     "ops/test_*.py",
 )
-# Of these, what has no access to memory that others lack, and runs in ``nox -s tests`` likewise: costs, the
-# lock of Python, texts for nvcc, a program that is compiled without the sanitizer, how long planning takes.
+# Of these, what has no access to memory that others lack, and runs in ``nox -s tests`` likewise: the lock
+# of Python, texts for nvcc, a program that is compiled without the sanitizer, how long planning takes.
 NOT_OF_MEMORY = (
-    "backend/test_costs.py",
     "bindings/test_gil.py::test_other_threads_run_during_a_launch[host]",
     "bindings/test_gil.py::test_other_threads_run_while_a_graph_is_recorded[host]",
     "core/test_planner.py::test_the_edges_of_ten_thousand_ops_are_found_at_once",

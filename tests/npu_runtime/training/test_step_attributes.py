@@ -155,3 +155,6 @@ def test_too_many_kinds_of_batches_are_told(monkeypatch: pytest.MonkeyPatch) -> 
         step(torch.randn(4, 3), torch.randn(4, 2))
 
     assert warned[0].filename == __file__
+    with pytest.warns(FallbackWarning, match="kinds of batches") as warned:
+        step.run([(torch.randn(5, 3), torch.randn(5, 2))])
+    assert warned[0].filename == __file__

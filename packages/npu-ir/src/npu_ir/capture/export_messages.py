@@ -17,7 +17,7 @@ from typing import Any, cast
 import torch
 
 from npu_ir._torch.tracing import hold_log, printing_module
-from npu_ir.core.user_code import signature_mismatch, user_line
+from npu_ir.core.user_code import signature_mismatch, user_line, warn_caller
 from npu_ir.errors import CaptureWarning, ExportError
 
 LOGGER = logging.getLogger("npu_ir.capture")
@@ -95,17 +95,19 @@ class HeldMessages:
             elif not (_BESIDE_EXCEPTIONS.search(text) or _ITS_OWN_DOING.search(text)):
                 say()
         if specialized:
-            _warn(
+            warn_caller(
                 f"the graph is fixed to {', '.join(specialized)}: "
-                "PyTorch opens no size whose example is 0 or 1; pass an example of at least 2"
+                "PyTorch opens no size whose example is 0 or 1; pass an example of at least 2",
+                CaptureWarning,
             )
 
     def _warn_of_attributes(self, paths: list[str]) -> None:
         lost = [path for path in paths if not self._is_list_of_parameters(path)]
         if lost:
-            _warn(
+            warn_caller(
                 f"forward assigns tensors to {', '.join(lost)}: the graph does not keep them; "
-                "register them in __init__ by register_buffer"
+                "register them in __init__ by register_buffer",
+                CaptureWarning,
             )
 
     def _is_list_of_parameters(self, path: str) -> bool:
@@ -175,14 +177,6 @@ def _warning_module(frame: FrameType | None) -> str:
     while frame is not None and frame.f_globals.get("__name__") in _WARNING_MODULES:
         frame = frame.f_back
     return "" if frame is None else str(frame.f_globals.get("__name__"))
-
-
-def _warn(text: str) -> None:
-    """Issue a warning at the line that called this package."""
-    level, frame = 1, sys._getframe(0)
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("npu_ir"):
-        level, frame = level + 1, frame.f_back
-    warnings.warn(text, CaptureWarning, stacklevel=level)
 
 
 _FIX = (

@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
+import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import Parameter
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 
 import torch
 
+_PACKAGES = ("npu_ir.", "npu_passes.", "npu_runtime.", "npu_cuda.")
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
 _SITE_PACKAGES = ("site-packages" + os.sep, "dist-packages" + os.sep)
 _OTHERS = tuple(f"{folder}{os.sep}" for folder in (Path(__file__).parents[1], Path(torch.__file__).parent))
@@ -39,6 +42,14 @@ def _is_of_user(file: str) -> bool:
     if file.startswith(("<", *_OTHERS)):
         return False
     return not file.startswith(_LIBRARY) or file.removeprefix(_LIBRARY).startswith(_SITE_PACKAGES)
+
+
+def warn_caller(text: str, category: type[Warning]) -> None:
+    """Issue a warning at the line that called the packages of this project."""
+    level, frame = 1, sys._getframe(0)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(_PACKAGES):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)
 
 
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)

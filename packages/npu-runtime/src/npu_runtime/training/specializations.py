@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from npu_ir.core.user_code import warn_caller
 from npu_runtime.errors import FallbackWarning
 from npu_runtime.training.artifact import CompileArtifact
 from npu_runtime.training.batches import batch_signature
@@ -22,7 +22,6 @@ from npu_runtime.training.tracing.tracer import trace_function
 # Usually one per shape of the batch: more of them suggest that batches should be padded to fewer shapes.
 MAX_SPECIALIZATIONS = 16
 _MAX_KEPT = 4
-_TO_THE_CALLER = 6  # frames from a warning below to the line that calls the TrainStep
 
 
 class Specializations:
@@ -129,17 +128,16 @@ class Specializations:
         """Trace and capture a step for a batch; the oldest specialization makes room for it."""
         if len(self._by_key) >= MAX_SPECIALIZATIONS:
             del self._by_key[next(iter(self._by_key))]
-            warnings.warn(
+            warn_caller(
                 f"a step was traced for more than {MAX_SPECIALIZATIONS} kinds of batches and modes; "
                 "the oldest is forgotten: pad batches to fewer shapes, and keep counters out of modules",
                 FallbackWarning,
-                stacklevel=_TO_THE_CALLER,
             )
         specialization = self._compile(batch, named)
         specialization.lock = self._lock
         if self._options.capture == "prefer" and specialization.capture_state == OFF:
             text = f"the step runs op by op: {specialization.reason}"
-            warnings.warn(text, FallbackWarning, stacklevel=_TO_THE_CALLER)
+            warn_caller(text, FallbackWarning)
         return specialization
 
     def _compile(self, batch: tuple[Any, ...], named: dict[str, Any]) -> CompileArtifact:

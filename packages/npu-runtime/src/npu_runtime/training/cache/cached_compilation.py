@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 from npu_ir import SerializationError
 from npu_ir.core.isolation import pause_gc
 from npu_ir.core.structure import unflatten
+from npu_ir.core.user_code import warn_caller
 from npu_ir.errors import UsageError
 from npu_ir.serial.cache_folder import VARIABLE, CacheFolder, cache_folder
 from npu_runtime.errors import CacheWarning
@@ -64,7 +64,7 @@ def compile_cached(
     try:
         folder = cache_folder(KIND)
     except UsageError as error:
-        warnings.warn(f"training steps are not stored: {error}", CacheWarning, stacklevel=2)
+        warn_caller(f"training steps are not stored: {error}", CacheWarning)
         return request.trace(f"not stored: {error}")
     if folder is None:
         return request.trace(f"not stored: {VARIABLE} turns caches off, or there is no home folder")
@@ -125,10 +125,9 @@ class _Request:
             optimized = OptimizedStep(stored.graph, stored.memo)
             artifact = compile_step(traced, self.options, self.name, optimized)
         except (SerializationError, OSError, KeyError, IndexError, TypeError, ValueError) as error:
-            warnings.warn(
+            warn_caller(
                 f"a damaged file in the cache of training steps is replaced: {path}: {error}",
                 CacheWarning,
-                stacklevel=2,
             )
             return None
         folder.touch(path)
