@@ -16,7 +16,7 @@ from npu_cuda.backend.costs import CALL_OVERHEAD, seconds_of, seconds_on_cuda
 from npu_cuda.backend.fusion import fuse
 from npu_cuda.backend.optimizer_rules import OPTIMIZER_STEPS
 from npu_cuda.backend.program import PreparedProgram, ProgramInstance, copy_program, kernel_ops
-from npu_cuda.backend.selection import Selections, select_ops
+from npu_cuda.backend.selection import SelectingOnce, select_ops
 from npu_cuda.backend.state_rows import add_saving_ops, can_overwrite
 from npu_cuda.backend.view_rules import VIEW
 from npu_cuda.errors import NpuCudaError
@@ -315,19 +315,10 @@ class HostBackend(NativeBackend):
         return "train-host"
 
 
-class PricedHostBackend(HostBackend):
+class PricedHostBackend(SelectingOnce, HostBackend):
     """The native ops on the CPU where they take less time than ATen's."""
 
     call_overhead = CALL_OVERHEAD
-
-    def __init__(self) -> None:
-        self._selections = Selections(self.name)
-
-    def ops_of(self, node: OpNode) -> list[BackendOp] | str:
-        return self._selections.of(node)
-
-    def ops_in_partition(self, node: OpNode) -> list[BackendOp] | str:
-        return self._selections.of_copy(node)
 
     def cost(self, node: OpNode) -> float | None:
         ops = self.ops_of(node)
@@ -376,19 +367,10 @@ class CudaBackend(NativeBackend):
             _C.synchronize("cuda")
 
 
-class PricedCudaBackend(CudaBackend):
+class PricedCudaBackend(SelectingOnce, CudaBackend):
     """The native ops on NVIDIA GPUs where they take less time than ATen's."""
 
     call_overhead = CALL_OVERHEAD
-
-    def __init__(self) -> None:
-        self._selections = Selections(self.name)
-
-    def ops_of(self, node: OpNode) -> list[BackendOp] | str:
-        return self._selections.of(node)
-
-    def ops_in_partition(self, node: OpNode) -> list[BackendOp] | str:
-        return self._selections.of_copy(node)
 
     def cost(self, node: OpNode) -> float | None:
         ops = self.ops_of(node)

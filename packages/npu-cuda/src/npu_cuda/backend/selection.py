@@ -147,6 +147,23 @@ class Selections:
         return ops if isinstance(ops, str) else [_moved_op(op, original, node) for op in ops]
 
 
+class SelectingOnce:
+    """The part of a backend that states costs: a node is asked for its support, its cost and its lowering."""
+
+    name: str
+
+    def __init__(self) -> None:
+        self._selections = Selections(self.name)
+
+    def ops_of(self, node: OpNode) -> list[BackendOp] | str:
+        """Return the ops of a node with their kernels, or why there are none."""
+        return self._selections.of(node)
+
+    def ops_in_partition(self, node: OpNode) -> list[BackendOp] | str:
+        """Return the ops of a node of the graph that `lower` gets."""
+        return self._selections.of_copy(node)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Known:
     """The ops that are known of the nodes of a graph, after a number of edits."""

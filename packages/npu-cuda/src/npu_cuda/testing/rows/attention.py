@@ -44,6 +44,8 @@ class _Attention:
 
 ATTENTIONS = (
     ("one query", _Attention(queries=1, keys=33)),
+    ("one query, other values", _Attention(queries=1, keys=40, size=16, value_size=20)),
+    ("one query, other keys", _Attention(queries=1, keys=40, size=20, value_size=16)),
     ("one key", _Attention(queries=3, keys=1)),
     ("one head", _Attention(batch=1, heads=1, groups=1, queries=70, keys=70, size=64, value_size=64)),
     ("many keys", _Attention(batch=1, heads=2, groups=2, queries=20, keys=211, size=16, value_size=24)),
@@ -171,6 +173,12 @@ def cases() -> Iterator[Case]:
     small = _Attention(heads=6, groups=3, queries=5, keys=6)
     mask = TensorLayout((5, 6), strides=(1, 9))
     yield Case("grouped heads, mask", (*small.inputs(), mask), small.outputs(with_lse=True), {"is_causal": 1})
+    for size in (16, 20):
+        apart = _Attention(queries=1, keys=40, size=size, value_size=size)
+        q, *_ = apart.inputs()
+        spread = TensorLayout((2, 4, 40, size), strides=(4 * 40 * size, 40 * size, 1, 40))
+        outputs = apart.outputs(with_lse=True)
+        yield Case(f"one query, elements of {size} far apart", (q, spread, spread), outputs, terms=40)
     for name, empty in (("no queries", _Attention(queries=0)), ("no keys", _Attention(keys=0))):
         yield Case(name, empty.inputs(), empty.outputs(with_lse=False))
 
