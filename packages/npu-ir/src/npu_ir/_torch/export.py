@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import contextlib
+import threading
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import torch
 
 from npu_ir._torch.fake import is_fake
 from npu_ir._torch.sizes import RELATIONS
+
+_COMPOSITES = threading.Lock()
 
 
 def size_ranges(program: Any) -> dict[str, tuple[int | None, int | None]]:
@@ -129,3 +133,36 @@ def _shape_env_of(program: Any) -> Any:
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return value.node.shape_env
     return None
+
+
+@contextlib.contextmanager
+def composites_of(module: torch.nn.Module) -> Iterator[None]:
+    """Return a context in which retraces by this thread preserve the composite ops in ``module`` alone.
+
+    Each retrace prepares every composite op to be preserved, some 400, which takes longer than to retrace a
+    small program. One thread is in such a context at a time.
+    """
+    from torch._export.utils import _collect_all_valid_cia_ops as collect
+    from torch._export.utils import _is_preservable_cia_op
+    from torch.export import decomp_utils, exported_program
+
+    parts = (part for part in module.modules() if isinstance(part, torch.fx.GraphModule))
+    targets = {node.target for part in parts for node in part.graph.nodes}
+    found = {op for op in targets if isinstance(op, torch._ops.OpOverload) and _is_preservable_cia_op(op)}
+    thread = threading.get_ident()
+
+    def collect_here() -> Collection[Any]:
+        return found if threading.get_ident() == thread else collect()
+
+    # Which of the two asks for them depends on the release.
+    callers = [
+        vars(caller) for caller in (exported_program, decomp_utils) if collect.__name__ in vars(caller)
+    ]
+    with _COMPOSITES:
+        try:
+            for names in callers:
+                names[collect.__name__] = collect_here
+            yield
+        finally:
+            for names in callers:
+                names[collect.__name__] = collect
