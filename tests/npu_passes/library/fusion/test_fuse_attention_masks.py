@@ -177,6 +177,20 @@ def test_the_least_number_of_float32_stays_finite_in_bfloat16() -> None:
     torch.testing.assert_close(found.float(), mean, atol=0.02, rtol=0.02)
 
 
+def test_a_softmax_of_bfloat16_stays_where_the_option_says_so() -> None:
+    args = qkv(dtype=torch.bfloat16)
+    manager = PassManager("fuse-attention{bfloat16_softmax=false}")
+
+    rounded = manager.run(capture(lambda q, k, v: (q @ k.mT).softmax(-1) @ v, *args))
+    wide = manager.run(
+        capture(lambda q, k, v: (q @ k.mT).softmax(-1, dtype=torch.float32).to(q.dtype) @ v, *args)
+    )
+
+    assert reasons(rounded) == ["its softmax is of bf16, and bfloat16_softmax=false"]
+    assert not list(rounded.graph.nodes_of(SDPA))
+    assert sdpa_of(wide)
+
+
 def test_a_mask_that_layers_share_is_made_once() -> None:
     def function(q: Tensor, k: Tensor, v: Tensor, b: Tensor) -> Tensor:
         for _ in range(3):

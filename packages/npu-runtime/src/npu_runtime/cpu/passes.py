@@ -48,7 +48,7 @@ HOST = Pipeline(
             f"decompose{{ops=[{','.join(f'aten.{name}' for name in _COMPOSITES)}]}}",
             DEFAULT,
             FuseRmsNorm.name,
-            FuseAttention.name,
+            f"{FuseAttention.name}{{bfloat16_softmax=false}}",
             GroupHeads.name,
             "channels-last{for_host=true}",
             PackPanels.name,

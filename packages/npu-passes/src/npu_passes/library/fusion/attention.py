@@ -67,7 +67,7 @@ class Fill:
     made_by: str = field(compare=False)  # the name of the node
 
     def number_of(self, dtype: torch.dtype) -> float:
-        """Return the number in a dtype that may be narrower: at least the least finite one, unless ``-inf``."""
+        """Return the number in a dtype that may be narrower, where a finite one stays finite."""
         return max(self.number, torch.finfo(dtype).min) if math.isfinite(self.number) else self.number
 
     @property
@@ -101,6 +101,12 @@ class Attention:
     masks: tuple[Value | Fill, ...]
     heads: Heads | None  # the reshape of the scores; None if there is none
     nodes: tuple[OpNode, ...]  # the nodes that compute it, in topological order
+
+    @property
+    def softmax_dtype(self) -> torch.dtype:
+        """The dtype that the softmax returns."""
+        (dtype,) = {node.outputs[0].tensor_type.dtype for node in self.nodes if node.op_type in SOFTMAXES}
+        return dtype
 
     def require_fit(self) -> None:
         """Raise unless one call of ``scaled_dot_product_attention`` computes the same."""

@@ -132,13 +132,14 @@ def _data_of(value: Value) -> torch.Tensor | None:
     """Return the elements of a constant; None for another value."""
     if value.kind is not InputKind.CONSTANT or value.data is None:
         return None
-    return with_strides(value.data, value.tensor_type)
+    data: torch.Tensor = with_strides(value.data, value.tensor_type)
+    return data
 
 
 def _known_total(attention: Attention) -> torch.Tensor | None:
     """Return the sum of all masks where they are constants, of at least two axes; None otherwise."""
     dtype = attention.query.tensor_type.dtype
-    total: torch.Tensor | None = None
+    total = torch.zeros((), dtype=dtype)
     for mask in attention.masks:
         value = mask.condition if isinstance(mask, Fill) else mask
         data = _data_of(value)
@@ -148,27 +149,26 @@ def _known_total(attention: Attention) -> torch.Tensor | None:
             shape = attention.heads.shape(value.tensor_type.shape)
             data = data.reshape([size for size in shape if isinstance(size, int)])
         if isinstance(mask, Fill):
-            zeros = torch.zeros((), dtype=dtype, device=data.device)
-            total = torch.where(data == mask.at, mask.number_of(dtype), zeros if total is None else total)
+            total = torch.where(data == mask.at, mask.number_of(dtype), total.to(data.device))
         else:
-            total = data if total is None else total + data
-    assert total is not None
-    return total if total.dim() >= 2 else total.expand(1, *total.shape[-1:])
+            total = total.to(data.device) + data
+    return total[None] if total.dim() == 1 else total
 
 
 def _total(edit: Edit, attention: Attention) -> Value:
     """Return the sum of all masks as nodes, with an axis for the heads if the scores have one."""
+    dtype = attention.query.tensor_type.dtype
     total: Value | None = None
     for mask in attention.masks:
-        split = _split_heads(edit, mask, attention)
-        if not isinstance(split, Fill):
-            total = split if total is None else edit.call("aten.add.Tensor", total, split)
-            continue
-        dtype = attention.query.tensor_type.dtype
-        if total is None:
-            total = edit.call("aten.zeros_like.default", split.condition, dtype=dtype)
-        at = _where_filled(edit, split)
-        total = edit.call("aten.masked_fill.Scalar", total, at, split.number_of(dtype))
+        if isinstance(mask, Fill):
+            fill = _split_heads(edit, mask, attention)
+            if total is None:
+                total = edit.call("aten.zeros_like.default", fill.condition, dtype=dtype)
+            at = _where_filled(edit, fill)
+            total = edit.call("aten.masked_fill.Scalar", total, at, fill.number_of(dtype))
+        else:
+            added = _split_heads(edit, mask, attention)
+            total = added if total is None else edit.call("aten.add.Tensor", total, added)
     assert total is not None
     return total
 
