@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from npu_ir import extract_ir
 from npu_passes import PassManager
 from npu_runtime import IRExecutor
-from tests.support.corpus.case import Holding
+from tests.support.corpus.case import Function, Holding
 from tests.support.rows import each_row
 
 SDPA = "aten.scaled_dot_product_attention.default"
@@ -98,3 +98,12 @@ def test_bfloat16_is_one_op_where_its_softmax_is_of_float32(name: Any) -> None:
     assert len(list(fused.nodes_of(SDPA))) == (name == "as transformers")
     assert found.dtype == expected.dtype
     torch.testing.assert_close(found, expected, equal_nan=True, atol=0.05, rtol=0.05)
+
+
+def test_one_small_attention_is_worth_a_partition_of_its_own() -> None:
+    args = tuple(torch.randn(1, 4, 16, 16) for _ in range(3))
+    graph = extract_ir(Function(lambda q, k, v: (q @ k.mT).softmax(-1) @ v), args)
+
+    executor = IRExecutor(graph)
+
+    assert [item.backend for item in executor.instructions] == ["host"]
