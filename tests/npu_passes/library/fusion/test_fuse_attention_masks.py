@@ -89,6 +89,22 @@ def test_a_constant_of_other_numbers_stays_numbers() -> None:
     assert torch.equal(mask_of(result).data, expected)
 
 
+@each_row("number", [0.5, -INF, INF])
+def test_one_number_for_all_scores_is_a_mask(number: Any) -> None:
+    args = (*qkv(), torch.tensor(number))
+
+    def from_caller(q: Tensor, k: Tensor, v: Tensor, f: Tensor) -> Tensor:
+        return (q @ k.mT + f).softmax(-1) @ v
+
+    def constant(q: Tensor, k: Tensor, v: Tensor, f: Tensor) -> Tensor:
+        return (q @ k.mT + torch.full((), number)).softmax(-1) @ v
+
+    for function in (from_caller, constant):
+        graph = fold(function, *args).graph
+        assert len(list(graph.nodes_of(SDPA))) == 1
+        torch.testing.assert_close(execute_ir(graph, args), function(*args), equal_nan=True)
+
+
 def test_a_constant_that_hides_nothing_is_left_out() -> None:
     result = fold(lambda q, k, v: (q @ k.mT).masked_fill(torch.zeros(5) > 0, INF).softmax(-1) @ v, *qkv())
 

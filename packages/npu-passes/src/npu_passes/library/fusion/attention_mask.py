@@ -38,7 +38,7 @@ class AttentionMasks:
         known = _known_total(attention)
         if known is not None and not _masks_whole_rows(known):
             return self._arguments_of_known(known, attention)
-        return {"attn_mask": _with_two_axes(edit, self._guarded_total(edit, attention))}
+        return {"attn_mask": self._guarded_total(edit, attention)}
 
     def _arguments_of_known(self, total: torch.Tensor, attention: Attention) -> dict[str, Any]:
         """Return the arguments for a mask whose numbers are known, which leaves something of each row."""
@@ -70,7 +70,7 @@ class AttentionMasks:
         key = (attention.masks, attention.query.tensor_type.dtype, attention.heads)
         if key in self._guarded:
             return self._guarded[key]
-        total = _total(edit, attention)
+        total = _with_two_axes(edit, _total(edit, attention))
         if _may_be_infinite(attention.masks):
             rows = _find_whole_rows(edit, attention, total)
             total = edit.call("aten.masked_fill.Scalar", total, rows, math.nan)
@@ -152,7 +152,7 @@ def _known_total(attention: Attention) -> torch.Tensor | None:
             total = torch.where(data == mask.at, mask.number_of(dtype), total.to(data.device))
         else:
             total = total.to(data.device) + data
-    return total[None] if total.dim() == 1 else total
+    return total.expand((*[1] * (2 - total.dim()), *total.shape))
 
 
 def _total(edit: Edit, attention: Attention) -> Value:
