@@ -1,8 +1,8 @@
 """Mask of a fused attention: none, causal, of bools or of numbers, with NaN in rows that are masked whole.
 
 ``scaled_dot_product_attention`` returns 0 for a row of scores that are all ``-inf``, where the softmax that a
-model writes out is NaN. A mask of numbers that is NaN in such a row makes the op return NaN, too, on every
-path of PyTorch and in the kernels of backends, and takes nothing from its speed.
+model writes out is NaN. A mask of numbers that is NaN in such a row makes the op return NaN, too, by both of
+PyTorch's ways to compute it on a CPU and by the kernels of the backend ``host``, and costs no time there.
 """
 
 from __future__ import annotations
