@@ -53,6 +53,34 @@ def test_results_are_those_of_eager(name: str, adds: bool, dtype: torch.dtype) -
     assert_same(found.double(), expected.nan_to_num(), "the result", tolerance=tolerance)
 
 
+@pytest.mark.parametrize("queries", [255, 256, 512])
+def test_masks_of_rows_that_would_be_pages_apart_are_read_right(queries: int) -> None:
+    args = (*(randn(1, 2, size, 8) for size in (queries, 100, 100)), randn(1, 1, queries, 100))
+    executor = IRExecutor(extract_ir(Function(attend), args), backend=HostBackend(), passes=None)
+
+    found = executor(*args)
+
+    assert_same(found.double(), attend(*(item.double() for item in args)), "the result", tolerance=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["host", "aten"])
+@pytest.mark.parametrize(("queries", "keys"), [(1, 20), (5, 5), (40, 300)])
+def test_a_number_of_the_mask_that_is_not_one_makes_its_row_nan(
+    backend: str, queries: int, keys: int
+) -> None:
+    mask = torch.zeros(queries, keys)
+    mask[0] = torch.nan
+    mask[-1, 1:] = -torch.inf
+    args = (*(randn(1, 2, size, 8) for size in (queries, keys, keys)), mask)
+    executor = IRExecutor(extract_ir(Function(attend), args), backend=backend, passes=None)
+
+    found = executor(*args)
+
+    rows = mask.isnan().any(-1)
+    assert torch.equal(found.isnan().all(-1), rows.expand(1, 2, queries))
+    assert torch.equal(found.isnan().any(-1), rows.expand(1, 2, queries))
+
+
 def differentiate(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Any:
     ops = torch.ops.aten
     o, lse = ops._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, False, attn_mask=mask)

@@ -19,6 +19,12 @@ constexpr double kManyOperations = 1e6;  // below it threads take longer to wake
 // first cache.
 constexpr int64_t kNearNumbers = 8192;
 
+// Rows of a mask whose distance is a multiple of so many numbers would be in few sets of the first cache.
+constexpr int64_t kAlias = 256;
+
+// The distance of rows of a mask that have so many numbers.
+int64_t apart(int64_t width) { return width % kAlias == 0 ? width + 16 : width; }
+
 // Some queries of the heads of a group.
 struct Block {
   Scores scores;
@@ -107,7 +113,7 @@ class Call {
   // Heads of a group have the same keys: without a mask they are queries of one block.
   explicit Call(const OpCall& call)
       : g_(geometry_of(call)), joined_(g_.has_mask ? 1 : g_.heads_of_group()), columns_(columns_for(joined_ * g_.queries)),
-        blocks_((joined_ * g_.queries + columns_ - 1) / columns_), operands_(g_, blocks_ * columns_, false) {
+        blocks_((joined_ * g_.queries + columns_ - 1) / columns_), operands_(g_, apart(blocks_ * columns_), false) {
     const int64_t elements = (g_.size + g_.value_size + kKeys + 3 + widest()) * columns_ + kKeys * g_.value_size;
     slice_ = (elements + 15) / 16 * 16;
   }

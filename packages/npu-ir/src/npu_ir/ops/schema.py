@@ -203,6 +203,26 @@ def op_type_of(op: Op) -> str:
 
 def resolve(op_type: str) -> OpOverload | None:
     """Return the operator called ``namespace.name.overload``, or None if none is registered."""
+    try:
+        return _aten_op(op_type) if op_type.startswith("aten.") else _look_up(op_type)
+    except _UnknownOpError:
+        return None
+
+
+class _UnknownOpError(Exception):
+    """There is no such operator: unlike a result, this is not cached, because it may be registered later."""
+
+
+@functools.lru_cache(maxsize=4096)
+def _aten_op(op_type: str) -> OpOverload:
+    """Return an operator of PyTorch itself, which stays registered as those of other libraries may not."""
+    op = _look_up(op_type)
+    if op is None:
+        raise _UnknownOpError
+    return op
+
+
+def _look_up(op_type: str) -> OpOverload | None:
     parts = _split_op_type(op_type)
     if parts is None:
         return None

@@ -24,6 +24,8 @@ from npu_passes.core.journal import Journal
 # Of one core of an x86 CPU of the last ten years, data in the cache, within a factor of three: the seconds of
 # a call from Python, the bytes and the floating-point operations (float32) per second.
 _CALL, _BYTES, _FLOPS = 1e-6, 2e10, 1e11
+# Seconds of a call of attention: PyTorch chooses among kernels, and lays out results and a mask.
+_ATTENTION_CALL = 15e-6
 # Products with weights packed for oneDNN: PyTorch has no formulas for them.
 _PACKED_PRODUCTS = ("mkldnn._linear_pointwise.", "mkldnn._convolution_pointwise.")
 # It is composite; PyTorch's formula is one of those that it decomposes into.
@@ -100,7 +102,8 @@ def estimate_seconds(node: OpNode, count: FlopCounter) -> float | None:
     if is_view(node):
         return _CALL
     traffic = sum(span_bytes(value.type) for value in dict.fromkeys(values))
-    return _CALL + max(traffic / _BYTES, (count(node) or 0) / _FLOPS)
+    call = _ATTENTION_CALL if node.op_type == _ATTENTION else _CALL
+    return call + max(traffic / _BYTES, (count(node) or 0) / _FLOPS)
 
 
 @functools.cache

@@ -73,9 +73,10 @@ def find_matches(graph: Graph, root: OpNode, pattern: Call) -> Iterator[Match]:
     on the pattern.
     """
     if pattern.op_type == root.op_type and pattern.index < len(root.outputs):
-        absent = {item.name: None for item in subterms(pattern) if isinstance(item, Wildcard)}
         search = _GraphSearch(graph)
         for _ in search.solve([(root.outputs[pattern.index], pattern)]):
+            # Few roots match, and a pattern with alternatives has thousands of subterms.
+            absent = {item.name: None for item in subterms(pattern) if isinstance(item, Wildcard)}
             nodes = _sort_topologically(root, search.nodes)
             yield Match(graph, root, {**absent, **search.bound}, nodes, frozenset(search.kept))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from npu_ir import InputKind, OpNode, Value
@@ -14,6 +15,8 @@ from npu_passes.errors import PassError
 
 # torch.export traces the constant `torch.tensor(2.0)` as a lifted constant behind these ops.
 _COPIES = ("aten.lift_fresh_copy.default", "aten.lift_fresh.default", "aten.detach.default")
+# Ops that make a tensor of one number, and the argument that is the number.
+_NUMBERS = MappingProxyType({"aten.full.default": "fill_value", "aten.scalar_tensor.default": "s"})
 
 
 def arguments_of(node: OpNode, *, defaults: bool = False) -> dict[str, Any]:
@@ -46,8 +49,8 @@ def number_of(item: Any) -> float | None:
         return number_of(node.inputs[0])
     if item.kind is InputKind.CONSTANT and data is not None:
         return float(data) if data.dim() == 0 and not data.is_complex() else None
-    if node is not None and node.op_type == "aten.full.default" and not item.tensor_type.shape:
-        return number_of(arguments_of(node)["fill_value"])
+    if node is not None and node.op_type in _NUMBERS and not item.tensor_type.shape:
+        return number_of(arguments_of(node)[_NUMBERS[node.op_type]])
     return None
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -64,6 +64,28 @@ class Fill:
     condition: Value  # boolean tensor
     at: bool  # scores are set where ``condition`` has this value
     number: float  # the value that they are set to
+    made_by: str = field(compare=False)  # the name of the node
+
+    def number_of(self, dtype: torch.dtype) -> float:
+        """Return the number in a dtype that may be narrower, where a finite one stays finite."""
+        return max(self.number, torch.finfo(dtype).min) if math.isfinite(self.number) else self.number
+
+    @property
+    def is_vast(self) -> bool:
+        """Return whether adding a score of ordinary size to the number rounds to the number, in every dtype.
+
+        So replacing scores by it and adding it give the same, even in a row that is masked as a whole.
+        """
+        return self.number <= _VAST
+
+
+_VAST = -1e30
+_HIDING = -1e9
+
+
+def hiding_number(dtype: torch.dtype) -> float:
+    """Return the largest score that surely gets a weight of 0 beside one of ordinary size."""
+    return max(_HIDING, torch.finfo(dtype).min)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +101,12 @@ class Attention:
     masks: tuple[Value | Fill, ...]
     heads: Heads | None  # the reshape of the scores; None if there is none
     nodes: tuple[OpNode, ...]  # the nodes that compute it, in topological order
+
+    @property
+    def softmax_dtype(self) -> torch.dtype:
+        """The dtype that the softmax returns."""
+        (dtype,) = {node.outputs[0].tensor_type.dtype for node in self.nodes if node.op_type in SOFTMAXES}
+        return dtype
 
     def require_fit(self) -> None:
         """Raise unless one call of ``scaled_dot_product_attention`` computes the same."""
@@ -117,6 +145,7 @@ PRODUCTS = ("aten.matmul.default", "aten.bmm.default")
 INNER_PRODUCTS = (*PRODUCTS, "aten.baddbmm.default")
 SOFTMAXES = ("aten.softmax.int", "aten._softmax.default")
 CASTS = ("aten.to.dtype", "aten._to_copy.default")
+FILLS = ("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
 WHERES = ("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf")
 # By op: True if it multiplies by the number, False if it divides.
 SCALINGS: Mapping[str, bool] = MappingProxyType(
@@ -154,7 +183,7 @@ def leads_to_product(value: Any, depth: int = _DEPTH) -> bool:
         return False
     if node.op_type in INNER_PRODUCTS:
         return True
-    passable = (*CASTS, *SCALINGS, *WHERES, *RESHAPES, "aten.add.Tensor", "aten.masked_fill.Scalar")
+    passable = (*CASTS, *SCALINGS, *WHERES, *RESHAPES, "aten.add.Tensor", *FILLS)
     return node.op_type in passable and any(leads_to_product(item, depth - 1) for item in node.inputs)
 
 
@@ -181,7 +210,7 @@ def heads_of(node: OpNode) -> Heads:
     old, new = node.inputs[0].type, node.outputs[0].type
     if isinstance(old, TensorType) and isinstance(new, TensorType):
         narrow, wide = sorted((old.shape, new.shape), key=len)
-        merged = prod(wide[:-2])
+        merged = math.prod(wide[:-2])
         if (len(narrow), len(wide)) == (3, 4) and narrow == (merged, *wide[-2:]):
             if all(isinstance(size, Expr) for size in wide[:2]):
                 raise NoAttentionError(

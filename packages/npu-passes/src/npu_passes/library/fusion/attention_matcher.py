@@ -12,6 +12,7 @@ from typing import Any
 from npu_ir import OpNode, Value
 from npu_passes.library.fusion.attention import (
     CASTS,
+    FILLS,
     INNER_PRODUCTS,
     RESHAPES,
     SCALINGS,
@@ -21,6 +22,7 @@ from npu_passes.library.fusion.attention import (
     Heads,
     NoAttentionError,
     heads_of,
+    hiding_number,
     leads_to_product,
     require_as_wide,
     require_mask,
@@ -30,11 +32,6 @@ from npu_passes.library.fusion.attention import (
     transposition_input,
 )
 from npu_passes.rewriting.arguments import arguments_of, number_of
-
-# Adding a score of ordinary size to such a number rounds to that number, in every dtype that can represent
-# it. So replacing a score (masked_fill) and adding the number (attn_mask) give the same, even in a fully
-# masked row.
-_VAST = 1e30
 
 
 def read_attention(root: OpNode) -> Attention | None:
@@ -122,7 +119,7 @@ class _Matcher:
             if leads_to_product(mask) and not leads_to_product(scores):
                 scores, mask = mask, scores
             return self._take_added_mask(node, scores, mask, arguments["alpha"])
-        elif node.op_type == "aten.masked_fill.Scalar":
+        elif node.op_type in FILLS:
             arguments = self.take(node)
             self._add_fill(node, arguments["mask"], True, number_of(arguments["value"]), arguments["self"])
         elif node.op_type in WHERES:
@@ -150,12 +147,11 @@ class _Matcher:
     ) -> None:
         if number is None:
             raise NoAttentionError(f"{node.name!r} fills in something that is not a number")
-        if not number <= -_VAST:
+        if not number <= hiding_number(scores.tensor_type.dtype):
             raise NoAttentionError(
-                f"{node.name!r} fills in {number:g}: added to scores this is something else in a row that "
-                "is masked as a whole"
+                f"{node.name!r} fills in {number:g}: this may leave weights that are not 0 where it masks"
             )
-        self._add_mask(node, Fill(condition, at, number), scores)
+        self._add_mask(node, Fill(condition, at, number, node.name), scores)
 
     def _add_mask(self, node: OpNode, mask: Value | Fill, scores: Value) -> None:
         # The walk goes backwards: a scale met before the mask multiplies the mask, too, and the op cannot
