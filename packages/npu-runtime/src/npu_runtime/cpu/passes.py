@@ -5,6 +5,7 @@ from __future__ import annotations
 from npu_passes import Pass, Pipeline
 from npu_passes.core.registry import DEFAULT, TRAIN
 from npu_passes.library.fusion.fuse_rms_norm import FuseRmsNorm
+from npu_passes.library.fusion.fuse_rotary import FuseRotary
 from npu_passes.library.fusion.group_heads import GroupHeads
 from npu_runtime.cpu.batch_norm_to_sums import BatchNormToSums
 from npu_runtime.cpu.channels_last import ChannelsLast
@@ -47,6 +48,7 @@ HOST = Pipeline(
             f"decompose{{ops=[{','.join(f'aten.{name}' for name in _COMPOSITES)}]}}",
             DEFAULT,
             FuseRmsNorm.name,
+            FuseRotary.name,
             GroupHeads.name,
             "channels-last{for_host=true}",
             PackPanels.name,
@@ -55,7 +57,7 @@ HOST = Pipeline(
             PackConvolution.name,
         ]
     ),
-    "Ops in their parts that have kernels, the default pipeline, then RMS norms as one op, grouped heads of "
-    "attention, channels-last, weights packed for the kernels of the backend host; those of grouped "
+    "Ops in their parts that have kernels, the default pipeline, then RMS norms and rotary embeddings as one op, "
+    "grouped heads of attention, channels-last, weights packed for the kernels of the backend host; those of grouped "
     "convolutions for oneDNN.",
 )
