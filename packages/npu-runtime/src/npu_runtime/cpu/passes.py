@@ -57,7 +57,7 @@ HOST = Pipeline(
             PackConvolution.name,
         ]
     ),
-    "Ops in their parts that have kernels, the default pipeline, then RMS norms and rotary embeddings as one op, "
-    "grouped heads of attention, channels-last, weights packed for the kernels of the backend host; those of grouped "
-    "convolutions for oneDNN.",
+    "Ops in their parts that have kernels, the default pipeline, then RMS norms and rotary embeddings as one "
+    "op, grouped heads of attention, channels-last, weights packed for the kernels of the backend host; those "
+    "of grouped convolutions for oneDNN.",
 )

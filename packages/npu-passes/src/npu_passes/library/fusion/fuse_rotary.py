@@ -79,7 +79,8 @@ def _turn_of(node: OpNode) -> _Turn | None:
     for plain, turned in itertools.permutations(products):
         if not (_is_product(plain) and _is_product(turned)):
             return None
-        assert plain is not None and turned is not None
+        assert plain is not None
+        assert turned is not None
         for rotated, sin in itertools.permutations(turned.inputs):
             half = _half_of(rotated)
             if half is None:
@@ -167,7 +168,7 @@ def _problem(turn: _Turn, result: Value) -> str | None:
 
 
 def _joined_rows(turned: Value, turn: _Turn) -> tuple[Value, OpNode] | None:
-    """Return the rows whose first elements are turned, and the node that puts the others behind; None if none."""
+    """Return rows whose first elements are turned, and the node that joins them to the others, if one does."""
     users = list(dict.fromkeys(turned.users))
     if len(users) != 1 or users[0].op_type != _CAT or turned.is_output:
         return None
