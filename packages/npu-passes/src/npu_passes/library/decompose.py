@@ -39,7 +39,7 @@ class Decompose(Pass):
     is_idempotent = True
     numerics = within(1e-5)
     before = ("constant-folding",)
-    after = ("fuse-add-norm", "fuse-attention", "fuse-linear-activation", "fuse-rms-norm")
+    after = ("fuse-add-norm", "fuse-attention", "fuse-linear-activation", "fuse-rms-norm", "fuse-rotary")
 
     ops: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()

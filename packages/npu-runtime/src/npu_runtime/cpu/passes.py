@@ -58,6 +58,6 @@ HOST = Pipeline(
         ]
     ),
     "Ops in their parts that have kernels, the default pipeline, then RMS norms and rotary embeddings as one "
-    "op, grouped heads of attention, channels-last, weights packed for the kernels of the backend host; those "
-    "of grouped convolutions for oneDNN.",
+    "op, grouped heads of attention, channels-last, weights packed for the kernels of the backend host; "
+    "those of grouped convolutions for oneDNN.",
 )

@@ -168,7 +168,7 @@ def _problem(turn: _Turn, result: Value) -> str | None:
 
 
 def _joined_rows(turned: Value, turn: _Turn) -> tuple[Value, OpNode] | None:
-    """Return rows whose first elements are turned, and the node that joins them to the others, if one does."""
+    """Return rows whose first elements are turned, and the node that joins them to the others."""
     users = list(dict.fromkeys(turned.users))
     if len(users) != 1 or users[0].op_type != _CAT or turned.is_output:
         return None
