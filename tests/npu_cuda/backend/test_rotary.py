@@ -1,4 +1,4 @@
-"""Rotary embeddings on the native backends: one op for queries and keys, equal to the ops that are written out."""
+"""Rotary embeddings on the native backends: one op for queries and keys, with the results of many."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -49,7 +49,7 @@ def tensors(dtype: torch.dtype = torch.float32, *, count: int = 5, width: int = 
 
 
 def fused_graph(function: Callable[..., Any], args: Sequence[Tensor]) -> Graph:
-    model = Holding(lambda self, *args: function(*args))  # noqa: ARG005 - the module has no part in it
+    model = Holding(lambda self, *args: function(*args))
     return PassManager([FuseRotary]).run(extract_ir(model.eval(), tuple(args))).graph
 
 

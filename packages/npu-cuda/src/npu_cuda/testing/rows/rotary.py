@@ -62,18 +62,26 @@ def cases() -> Iterator[Case]:
 
 def refusals() -> Iterator[Refusal]:
     x, turns = TensorLayout((2, 3, 8)), TensorLayout((3, 8))
-    for name, cos, sin, given, made, match in (
-        ("integers", turns, turns, TensorLayout((2, 3, 8), "int32"), x, "x is int32, not float32"),
-        ("another dtype", TensorLayout((3, 8), "float16"), turns, x, x, "sin is float32, not float16"),
-        ("another sin", turns, TensorLayout((1, 8)), x, x, "cos is [3, 8], sin is [1, 8]"),
-        ("an odd width", *[TensorLayout((3, 7))] * 2, x, x, "not rows of an even number of elements"),
-        ("a scalar", *[TensorLayout(())] * 2, x, x, "not rows of an even number of elements"),
-        ("wider than rows", *[TensorLayout((3, 10))] * 2, x, x, "does not broadcast"),
-        ("other rows", *[TensorLayout((2, 8))] * 2, x, x, "does not broadcast"),
-        ("more axes", *[TensorLayout((1, 2, 3, 8))] * 2, x, x, "does not broadcast"),
-        ("another result", turns, turns, x, TensorLayout((2, 8, 3)), "x is [2, 3, 8], y is [2, 8, 3]"),
-    ):
-        yield Refusal(name, (cos, sin, given), (made,), "NotImplemented", match)
+
+    def refusal(
+        name: str,
+        match: str,
+        cos: TensorLayout = turns,
+        sin: TensorLayout | None = None,
+        given: TensorLayout = x,
+        made: TensorLayout = x,
+    ) -> Refusal:
+        return Refusal(name, (cos, sin or cos, given), (made,), "NotImplemented", match)
+
+    yield refusal("integers", "x is int32, not float32", given=TensorLayout((2, 3, 8), "int32"))
+    yield refusal("another dtype", "sin is float32, not float16", TensorLayout((3, 8), "float16"), turns)
+    yield refusal("another sin", "cos is [3, 8], sin is [1, 8]", sin=TensorLayout((1, 8)))
+    yield refusal("an odd width", "not rows of an even number of elements", TensorLayout((3, 7)))
+    yield refusal("a scalar", "not rows of an even number of elements", TensorLayout(()))
+    yield refusal("wider than rows", "does not broadcast", TensorLayout((3, 10)))
+    yield refusal("other rows", "does not broadcast", TensorLayout((2, 8)))
+    yield refusal("more axes", "does not broadcast", TensorLayout((1, 2, 3, 8)))
+    yield refusal("another result", "x is [2, 3, 8], y is [2, 8, 3]", made=TensorLayout((2, 8, 3)))
     yield from misuses("Rotary", Case("right", (turns, turns, x), (x,)))
 
 
