@@ -18,8 +18,8 @@ _LEAST_BYTES = 16 << 20  # of what a prologue has made
 def release_after_prologue(values: Mapping[Value, Any]) -> None:
     """Give back what a prologue has used meanwhile, if it has made much; ``values``: what calls read.
 
-    The C library keeps freed memory below what is still in use: for weights of 8 bits made of float32, more
-    than a quarter of all that a decoder of 125 million parameters needs.
+    The C library keeps freed memory below what is still in use: of weights of 8 bits made of float32, about
+    as much as they take.
     """
     made = [item for value, item in values.items() if value.producer is not None]
     if sum(item.nbytes for item in made if isinstance(item, torch.Tensor)) >= _LEAST_BYTES:
