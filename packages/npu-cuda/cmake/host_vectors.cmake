@@ -13,3 +13,7 @@ else()
 endif()
 set_source_files_properties(${HOST_VECTORS} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS
                             "${host_level};-fno-math-errno;-fno-trapping-math;-ffp-contract=fast;-Wno-maybe-uninitialized;-fno-lto")
+# Here a product and a sum are rounded one by one, as the ops of PyTorch round them that this one stands for.
+file(GLOB HOST_ROUNDED CONFIGURE_DEPENDS csrc/ops/rotary/host_*.cpp)
+set_source_files_properties(${HOST_ROUNDED} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS
+                            "${host_level};-fno-math-errno;-fno-trapping-math;-ffp-contract=off;-fno-lto")

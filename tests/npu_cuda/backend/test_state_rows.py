@@ -226,3 +226,15 @@ def test_what_a_kernel_in_python_raises_restores_the_rows(request: pytest.Fixtur
         executor(*batch((3, 4)))
 
     assert_same(executor.state_dict(), dict(model.state_dict()), "the state")
+
+
+@pytest.mark.parametrize("backend", NATIVE_BACKENDS)
+def test_rows_are_saved_by_the_op_that_overwrites_them_where_its_kernel_can(backend: Backend) -> None:
+    def saving(name: str) -> list[tuple[str, int]]:
+        executor = native(Cached(WRITES[name]), batch(), backend)
+        ops = [op for item in executor.lowered.partitions for op in item.ops]
+        kinds = ("IndexPut", "SliceScatter", "AxisMap")
+        return [(op.kind, len(op.outputs)) for op in ops if op.kind in kinds]
+
+    assert saving("index_copy") == [("IndexPut", 2)]
+    assert saving("slice") == [("AxisMap", 1), ("SliceScatter", 1)]

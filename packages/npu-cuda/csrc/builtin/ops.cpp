@@ -17,6 +17,7 @@
 #include "ops/reduce/batch_norm.h"
 #include "ops/reduce/cumsum.h"
 #include "ops/reduce/reduce.h"
+#include "ops/rotary/rotary.h"
 #include "ops/rows/nll.h"
 #include "ops/rows/rows.h"
 
@@ -39,7 +40,7 @@ std::vector<OpInfo> builtin_ops() {
   return joined<OpInfo>({
       pointwise::infos(), pointwise::random_infos(), lists::infos(), lists::reduction_infos(), reduce::infos(),
       rows::infos(), rows::nll_infos(), indexing::infos(), conv::infos(), attention::infos(), pool::infos(), packed_gemm_infos(),
-      quantized::infos(), recurrent::infos(), {gemm_info(), gemm_epilogue_info(), copy_info(), fused_info()},
+      quantized::infos(), recurrent::infos(), rotary::infos(), {gemm_info(), gemm_epilogue_info(), copy_info(), fused_info()},
   });
 }
 
@@ -50,13 +51,14 @@ std::vector<KernelPtr> builtin_kernels() {
       reduce::cumsum_host_kernels(), reduce::batch_norm_host_kernels(), rows::host_kernels(),
       rows::nll_host_kernels(), indexing::host_kernels(), gemm_host_kernels(), gemm_epilogue_host_kernels(),
       packed_gemm_host_kernels(), conv::host_kernels(), attention::host_kernels(), pool::host_kernels(),
-      quantized::host_kernels(), quantized::dynamic_host_kernels(), recurrent::host_kernels(), copy_host_kernels(),
+      quantized::host_kernels(), quantized::dynamic_host_kernels(), recurrent::host_kernels(), rotary::host_kernels(),
+      copy_host_kernels(),
 #ifdef NPU_WITH_CUDA
       pointwise::cuda_kernels(), pointwise::random_cuda_kernels(), fused_cuda_kernels(), lists::cuda_kernels(),
       lists::reduction_cuda_kernels(), reduce::cuda_kernels(), reduce::arg_cuda_kernels(),
       reduce::cumsum_cuda_kernels(), reduce::batch_norm_cuda_kernels(), rows::cuda_kernels(),
       rows::nll_cuda_kernels(), indexing::cuda_kernels(), pool::cuda_kernels(), gemm_cuda_kernels(),
-      gemm_epilogue_cuda_kernels(), quantized::cuda_kernels(), copy_cuda_kernels(),
+      gemm_epilogue_cuda_kernels(), quantized::cuda_kernels(), rotary::cuda_kernels(), copy_cuda_kernels(),
 #endif
   });
 }

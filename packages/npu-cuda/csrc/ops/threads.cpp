@@ -1,6 +1,6 @@
 #include "ops/threads.h"
 
-#include <unistd.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
@@ -144,17 +144,19 @@ class Pool {
   int threads_ = 0;
 };
 
-// Threads do not outlive a fork: the child gets a pool of its own. None is ever destroyed, since its threads wait on it.
-Pool& pool() {
-  static std::mutex making;
-  static Pool* made = nullptr;
-  static pid_t owner = 0;
-  const std::lock_guard lock(making);
-  if (owner != getpid()) {
-    made = new Pool;
-    owner = getpid();
-  }
-  return *made;
+std::atomic<Pool*> current_pool{nullptr};
+
+// Threads do not outlive a fork: the child gets a pool of its own. None is ever destroyed once it has threads, since these
+// wait on it. Null where the system cannot tell of a fork. A call of getpid() each time would take longer than short ranges.
+Pool* pool() {
+  static const bool tells_of_forks = pthread_atfork(nullptr, nullptr, [] { current_pool = nullptr; }) == 0;
+  if (!tells_of_forks) return nullptr;
+  Pool* known = current_pool;
+  if (known) return known;
+  Pool* const made = new Pool;
+  if (current_pool.compare_exchange_strong(known, made)) return made;
+  delete made;  // another thread was first
+  return known;
 }
 
 }  // namespace
@@ -165,10 +167,11 @@ void set_thread_count(int count) {
 }
 
 bool run_parts(int parts, PartFunction function, void* context) {
-  Pool& threads = pool();
-  const std::unique_lock lock(threads.in_use, std::try_to_lock);
-  if (!lock || !threads.has_threads_for(parts)) return false;
-  threads.run(function, context, parts);
+  Pool* const threads = pool();
+  if (!threads) return false;
+  const std::unique_lock lock(threads->in_use, std::try_to_lock);
+  if (!lock || !threads->has_threads_for(parts)) return false;
+  threads->run(function, context, parts);
   return true;
 }
 

@@ -41,5 +41,6 @@ def npu_register_ops() -> None:
     import npu_passes.ops.packed
     import npu_passes.ops.quantized
     import npu_passes.ops.recurrent
+    import npu_passes.ops.rotary
     import npu_passes.ops.training
     import npu_passes.ops.winograd  # noqa: F401 - they register them with PyTorch

@@ -116,12 +116,39 @@ Status put(const OpCall& call, const SlotLayout& layout, const TensorDesc& value
   return writing.launch_on(call, values);
 }
 
+// What is about to be written, in the order of the values: a thread for each item.
+template <class T>
+__global__ void __launch_bounds__(kThreads, 1)
+    save_items(const T* y, T* saved, const DeviceSlots slots, const Runs runs) {
+  const int64_t item = first_item();
+  if (item >= runs.items) return;
+  const int64_t column = item % runs.inner, row = item / runs.inner, at = row % runs.count,
+                outer = row / runs.count;
+  saved[item] = y[(outer * runs.slots + slots(static_cast<uint32_t>(at))) * runs.inner + column];
+}
+
+Status save(const OpCall& call, const SlotLayout& layout, const TensorDesc& saved) {
+  if (saved.numel == 0) return {};
+  const Runs runs{nullptr, layout.count, layout.inner, layout.slots, 0, -1, saved.numel};
+  return with_item_of(item_bytes(saved.dtype), [&](auto item) {
+    using T = decltype(item);
+    return launch(save_items<T>, item_shape(runs.items), call.stream, static_cast<const T*>(call.outputs[0].data),
+                  static_cast<T*>(saved.data), device_slots(layout, call.inputs + 2), runs);
+  });
+}
+
 Status launch_put(const OpCall& call) {
   NPU_TRY(start_from(call));
+  if (call.num_outputs == 2) NPU_TRY(save(call, layout_of_put(call), call.outputs[1]));
   return put(call, layout_of_put(call), call.inputs[1], call.inputs + 2, attrs_of<PutAttrs>(call).accumulate);
 }
 
 Status load_put(const OpCall& call, void** state) {
+  if (call.num_outputs == 2) {
+    NPU_TRY(with_item_of(item_bytes(call.outputs[1].dtype), [&](auto item) {
+      return load_kernel<save_items<decltype(item)>>(call, state);
+    }));
+  }
   return load_writing<SlotKeys, RowSources>(call, state, attrs_of<PutAttrs>(call).accumulate);
 }
 

@@ -1,5 +1,6 @@
 // IndexPut, EmbeddingBwd and Scatter on the host. Threads own parts of the output, and each visits all
 // indices in their order.
+#include "ops/host_copy.h"
 #include "ops/host_simd.h"
 #include "ops/index/host_index.h"
 #include "ops/index/host_numbers.h"
@@ -57,12 +58,32 @@ Status put(const OpCall& call, const SlotLayout& layout, const TensorDesc& value
     const Slots<decltype(index)> slots(layout, indices);
     return with_action(y.dtype, adds, [&](auto action, auto item) {
       using T = decltype(item);
-      parallel_rows(layout.outer * layout.slots, layout.inner, [&](int64_t begin, int64_t end) {
+      const auto put_some = [&](int64_t begin, int64_t end) {
         put_rows<decltype(action)>(layout, slots, static_cast<const T*>(values.data), static_cast<T*>(y.data),
                                    begin, end);
-      });
+      };
+      const int64_t rows = layout.outer * layout.slots;
+      if (values.numel <= kLeastItems) put_some(0, rows);  // few rows of many
+      else parallel_rows(rows, layout.inner, put_some);
       return Status();
     });
+  });
+}
+
+// The rows of y that are about to be written, in the order of the values.
+Status save(const SlotLayout& layout, const TensorDesc& y, const TensorDesc* indices, const TensorDesc& saved) {
+  if (saved.numel == 0) return {};
+  const int64_t bytes = layout.inner * item_bytes(y.dtype);
+  return with_index(indices[0], [&](auto index) {
+    const Slots<decltype(index)> slots(layout, indices);
+    parallel_rows(layout.outer * layout.count, layout.inner, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const int64_t outer = row / layout.count, slot = slots[row - outer * layout.count];
+        copy_row(static_cast<const char*>(y.data) + (outer * layout.slots + slot) * bytes,
+                 static_cast<char*>(saved.data) + row * bytes, bytes);
+      }
+    });
+    return Status();
   });
 }
 
@@ -75,6 +96,7 @@ Status launch_put(const OpCall& call) {
   const SlotLayout layout = layout_of_put(call);
   NPU_TRY(check_indices(layout, call.inputs + 2));
   start_from(call.inputs[0], call.outputs[0]);
+  if (call.num_outputs == 2) NPU_TRY(save(layout, call.outputs[0], call.inputs + 2, call.outputs[1]));
   return put(call, layout, call.inputs[1], call.inputs + 2, attrs_of<PutAttrs>(call).accumulate);
 }
 

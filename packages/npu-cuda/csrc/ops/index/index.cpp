@@ -139,12 +139,13 @@ AttrSchema axis_map_schema() {
 }
 
 OpInfo info(OpKind kind, const char* name, int min_inputs, int max_inputs, std::optional<AttrSchema> schema,
-            bool is_in_place = false, int outputs = 1) {
+            bool is_in_place = false, int outputs = 1, int max_outputs = 0) {
   OpInfo made{.kind = kind,
               .name = name,
               .min_inputs = min_inputs,
               .max_inputs = max_inputs,
               .num_outputs = outputs,
+              .max_outputs = max_outputs,
               .schema = std::move(schema)};
   if (is_in_place) made.in_place[0] = input_bit(0);
   return made;
@@ -166,7 +167,7 @@ std::vector<OpInfo> infos() {
       info(kIndexPut, "IndexPut", 3, 2 + kMaxIndices,
            make_schema<PutAttrs>("IDXP", {field("axis", &PutAttrs::axis), field("wrap", &PutAttrs::wrap),
                                           field("accumulate", &PutAttrs::accumulate)}),
-           true),
+           true, 1, 2),
       info(kEmbeddingBwd, "EmbeddingBwd", 2, 2,
            make_schema<EmbeddingBwdAttrs>("EMBB",
                                           {field("padding_index", &EmbeddingBwdAttrs::padding_index)})),
@@ -221,6 +222,10 @@ Status put_supported(const OpCall& call) {
   NPU_TRY(expect_same_shape(x, y, "x", "y"));
   NPU_TRY(expect_indices(x, call.inputs + 2, depth, attrs.axis));
   NPU_TRY(expect_selected(x, call.inputs[2], depth, attrs.axis, values, "values"));
+  if (call.num_outputs == 2) {
+    NPU_TRY(expect_dtype(call.outputs[1], x.dtype, "what is saved"));
+    NPU_TRY(expect_same_shape(values, call.outputs[1], "values", "what is saved"));
+  }
   return expect_all_contiguous(call);
 }
 

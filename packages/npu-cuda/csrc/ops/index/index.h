@@ -23,6 +23,7 @@ struct SelectAttrs {
   int64_t wrap = 0;  // 1: a negative index counts from the end
 };
 
+// IndexPut may have a second output: what the values take the place of, in their shape, as it was before.
 struct PutAttrs {
   int64_t axis = 0, wrap = 0;
   int64_t accumulate = 0;  // 1: values are added

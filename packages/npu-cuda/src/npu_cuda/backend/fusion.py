@@ -2,7 +2,7 @@
 
 What only they read stays in the first cache of the CPU, or in registers of the GPU. Those that follow a
 product or a convolution by packed weights become steps of it. The results are those of the ops one by one,
-to the bit.
+to the bit. Rotary embeddings by the same angles, of queries and of keys, become one op of them all.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ from npu_ir.plugins.backend import BackendOp, Operand
 
 FUSED = "Fused"
 PRODUCTS = ("PackedGemm", "PackedConv")
+_ROTARY = "Rotary"
+_ANGLES = 2  # its first inputs, which are those of all
 _HEADER_BYTES = 8  # the counts of temporaries and steps, behind the other attributes of a product
 _MOST_STEPS = 64
 
 
 @dataclass(eq=False, slots=True)
 class _Unit:
-    """Ops that are launched together: pointwise ops over one shape, or a single op of any kind.
+    """Ops that are launched together: pointwise ops over one shape, rotations, or a single op of any kind.
 
     Units are in the order in which they run, and each reads only earlier ones: an op joins no unit but the
     last of those that it reads, or the last of all.
@@ -36,7 +38,7 @@ class _Unit:
 
     place: int
     ops: list[BackendOp]
-    shape: tuple[int, ...] | None  # None: nothing joins it
+    shape: tuple[int | Operand, ...] | None  # or the angles of rotations; None: nothing joins it
 
 
 def fuse(ops: Sequence[BackendOp], results: Iterable[Operand], device: str) -> list[BackendOp]:
@@ -62,14 +64,18 @@ def _units(ops: Sequence[BackendOp], device: str) -> list[_Unit]:
     units: list[_Unit] = []
     writers: dict[Operand, _Unit] = {}
     for op in ops:
-        shape = _product_shape(op) or _iteration_shape(op, device)
+        shape = _angles(op) or _product_shape(op) or _iteration_shape(op, device)
         read = [writers[operand] for operand in op.inputs if operand in writers]
         last_read = max(read, key=lambda unit: unit.place, default=None)
         unit = next(
             (
                 unit
                 for unit in (last_read, units[-1] if units else None)
-                if unit is not None and shape is not None and unit.shape == shape and op.kind not in PRODUCTS
+                if unit is not None
+                and shape is not None
+                and unit.shape == shape
+                and op.kind not in PRODUCTS
+                and not (op.kind == _ROTARY and unit in read)
             ),
             None,
         )
@@ -79,6 +85,10 @@ def _units(ops: Sequence[BackendOp], device: str) -> list[_Unit]:
         unit.ops.append(op)
         writers.update(dict.fromkeys(op.outputs, unit))
     return units
+
+
+def _angles(op: BackendOp) -> tuple[Operand, ...] | None:
+    return op.inputs[:_ANGLES] if op.kind == _ROTARY else None
 
 
 @functools.cache
@@ -116,6 +126,9 @@ def _joined(ops: Sequence[BackendOp], read_outside: Collection[Operand], device:
     if len(ops) == 1:
         yield ops[0]
         return
+    if ops[0].kind == _ROTARY:
+        yield _rotations(ops)
+        return
     fused = _fused_op(ops, read_outside, device) if len(ops) <= _MOST_STEPS else None
     if fused is not None:
         yield fused
@@ -125,6 +138,14 @@ def _joined(ops: Sequence[BackendOp], read_outside: Collection[Operand], device:
     between = {operand for op in halves[1] for operand in op.inputs}
     yield from _joined(halves[0], {*read_outside, *between}, device)
     yield from _joined(halves[1], read_outside, device)
+
+
+def _rotations(ops: Sequence[BackendOp]) -> BackendOp:
+    """Return rotations by the same angles as one op."""
+    rows = [operand for op in ops for operand in op.inputs[_ANGLES:]]
+    results = tuple(operand for op in ops for operand in op.outputs)
+    nodes = tuple(dict.fromkeys(node for op in ops for node in op.nodes))
+    return BackendOp(_ROTARY, (*ops[0].inputs[:_ANGLES], *rows), results, nodes, ops[0].kernel)
 
 
 def _fused_op(ops: Sequence[BackendOp], read_outside: Collection[Operand], device: str) -> BackendOp | None:

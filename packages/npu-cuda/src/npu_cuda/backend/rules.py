@@ -149,6 +149,11 @@ def _lower_dynamic_quantized_linear(node: OpNode, pack: Pack) -> list[BackendOp]
     return [BackendOp(kind, node.inputs, node.outputs, (node,), schema_id=schema_id, attrs=attrs)]
 
 
+def _lower_rotary(node: OpNode, pack: Pack) -> list[BackendOp]:  # noqa: ARG001 - cos says how much is turned
+    x, cos, sin = node.inputs
+    return [BackendOp("Rotary", (cos, sin, x), node.outputs, (node,))]
+
+
 def _real_attr(node: OpNode, name: str, default: float) -> float | None:
     """Return a real number among the attributes; None if the attribute is anything else."""
     value: Any = node.attrs.get(name, default)
@@ -189,4 +194,5 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "npu.packed_linear.default": (_lower_packed_linear,),
     "npu.quantized_linear.default": (_lower_quantized_linear,),
     "npu.dynamic_quantized_linear.default": (_lower_dynamic_quantized_linear,),
+    "npu.rotary_embedding.default": (_lower_rotary,),
 }

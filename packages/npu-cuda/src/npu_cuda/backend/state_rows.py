@@ -1,7 +1,8 @@
 """Rows of state that ops write in place: saved before, and restored if the call fails.
 
-The op that saves them comes right before the one that overwrites them. Saved rows and the indices have memory
-of their own in a program, which no other op uses.
+The op that overwrites them saves them, too, if its kernel can: as its second result. If not, the op that does
+comes right before it. Saved rows and the indices have memory of their own in a program, which no other op
+uses.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 from npu_cuda import _C, attrs
 from npu_cuda.backend.index_rules import save_rows
+from npu_cuda.backend.pointwise_rules import op_info
 from npu_cuda.backend.selection import kind_of, select_kernel
 from npu_cuda.backend.tensor_views import ALIGNMENT
 from npu_ir import Graph, OpNode, Value
@@ -34,16 +36,28 @@ def add_saving_ops(
 ) -> Iterator[BackendOp]:
     """Yield the ops of a graph, and those that save what is overwritten in place."""
     for op in ops:
-        if _overwrites(in_place, op):
-            saving = save_rows(op.nodes[0], op, attrs)
-            assert saving is not None  # it was asked for the node
-            yield replace(saving, kernel=select_kernel(saving, device, ALIGNMENT)[0])
+        if not _overwrites(in_place, op):
+            yield op
+            continue
+        saving = save_rows(op.nodes[0], op, attrs)
+        assert saving is not None  # it was asked for the node
+        both = replace(op, outputs=(*op.outputs, *saving.outputs))
+        # A kernel for unaligned memory is required, as for every op.
+        if _takes_outputs(op, len(both.outputs)) and select_kernel(both, device, 0)[0]:
+            yield replace(both, kernel=select_kernel(both, device, ALIGNMENT)[0])
+            continue
+        yield replace(saving, kernel=select_kernel(saving, device, ALIGNMENT)[0])
         yield op
+
+
+def _takes_outputs(op: BackendOp, count: int) -> bool:
+    info = op_info(op.kind)
+    return bool(info["outputs"] <= count <= info["max_outputs"])
 
 
 def _overwrites(in_place: Mapping[Value, Value], op: BackendOp) -> bool:
     (node, *others) = op.nodes
-    return not others and op.outputs == node.outputs and op.outputs[0] in in_place
+    return not others and op.outputs[:1] == node.outputs and op.outputs[0] in in_place
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +68,7 @@ class RowUpdate:
         index: Its number among the ops that have kernels.
         op: The op.
         state: The number of the input that it writes to.
-        saved: What the op before it has saved.
+        saved: What it or the op before it has saved.
         indices: The tensors that name the rows.
     """
 
@@ -81,7 +95,7 @@ def find_row_updates(graph: Graph, ops: Sequence[BackendOp]) -> tuple[RowUpdate,
             index,
             op,
             graph.inputs.index(owners[op.outputs[0]]),
-            ops[index - 1].outputs[0],
+            op.outputs[1] if len(op.outputs) > 1 else ops[index - 1].outputs[0],
             op.inputs[2:],
         )
         for index, op in enumerate(ops)

@@ -23,11 +23,12 @@ from npu_cuda.testing.rows.products import PRODUCT_ROWS
 from npu_cuda.testing.rows.quantized import DYNAMIC, QUANTIZED
 from npu_cuda.testing.rows.random import RANDOM_ROWS
 from npu_cuda.testing.rows.recurrent import RECURRENT
+from npu_cuda.testing.rows.rotary import ROTARY
 from npu_cuda.testing.rows.row_ops import ROW_OPS
 
 NUMPY_ROWS = (
     *(GEMM, *PRODUCT_ROWS, COPY, FUSED, *BATCH_NORMS, *ROW_OPS, *LOSSES, *INDEX_ROWS, *RANDOM_ROWS),
-    *(*CONV_ROWS, *ATTENTION_ROWS, *POOL_ROWS, QUANTIZED, DYNAMIC, RECURRENT),
+    *(*CONV_ROWS, *ATTENTION_ROWS, *POOL_ROWS, QUANTIZED, DYNAMIC, RECURRENT, ROTARY),
 )
 
 

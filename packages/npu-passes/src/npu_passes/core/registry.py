@@ -40,8 +40,8 @@ PIPELINES = (
     Pipeline("default", DEFAULT, "Clean-up, folding of norms and biases into convolutions, and constants."),
     Pipeline(
         "fuse",
-        f"{DEFAULT},fuse-attention,fuse-rms-norm,fuse-add-norm,fuse-linear-activation,gather-gradients,"
-        "fuse-loss-gradient,fuse-linear-backward",
+        f"{DEFAULT},fuse-attention,fuse-rms-norm,fuse-rotary,fuse-add-norm,fuse-linear-activation,"
+        "gather-gradients,fuse-loss-gradient,fuse-linear-backward",
         "The default, then groups of ops that backends run as one.",
     ),
     Pipeline("train", TRAIN, "Training steps: clean-up, no gradients in vain, one op per optimizer."),

@@ -22,6 +22,7 @@ from npu_passes.library.fusion.fuse_add_norm import FuseAddNorm
 from npu_passes.library.fusion.fuse_attention import FuseAttention
 from npu_passes.library.fusion.fuse_linear_activation import FuseLinearActivation
 from npu_passes.library.fusion.fuse_rms_norm import FuseRmsNorm
+from npu_passes.library.fusion.fuse_rotary import FuseRotary
 from npu_passes.library.fusion.group_heads import GroupHeads
 from npu_passes.library.quantization.quantize_weights import QuantizeWeights
 from npu_passes.library.training.fuse_linear_backward import FuseLinearBackward
@@ -42,6 +43,7 @@ PASSES: tuple[type[Pass], ...] = (
     ConstantFolding,
     FuseAttention,
     FuseRmsNorm,
+    FuseRotary,
     FuseAddNorm,
     FuseLinearActivation,
     GroupHeads,

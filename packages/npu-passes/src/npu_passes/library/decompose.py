@@ -27,8 +27,8 @@ class Decompose(Pass):
     Run it after all other passes. In one pipeline with passes that produce ops which it decomposes, a fixed
     point is reached only if it keeps these ops: ``aten.reshape.default``, which `canonicalize` writes where
     core ATen has ``view``; and the fused ops ``npu.add_layer_norm.default``, ``npu.add_rms_norm.default``,
-    ``npu.linear_activation.default`` and ``aten.scaled_dot_product_attention.default``. List all of them in
-    ``keep`` then.
+    ``npu.linear_activation.default``, ``npu.rotary_embedding.default`` and
+    ``aten.scaled_dot_product_attention.default``. List all of them in ``keep`` then.
 
     Attributes:
         ops: Only nodes of these op types; all if empty.
@@ -39,7 +39,7 @@ class Decompose(Pass):
     is_idempotent = True
     numerics = within(1e-5)
     before = ("constant-folding",)
-    after = ("fuse-add-norm", "fuse-attention", "fuse-linear-activation", "fuse-rms-norm")
+    after = ("fuse-add-norm", "fuse-attention", "fuse-linear-activation", "fuse-rms-norm", "fuse-rotary")
 
     ops: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()

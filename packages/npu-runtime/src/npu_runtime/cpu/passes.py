@@ -6,6 +6,7 @@ from npu_passes import Pass, Pipeline
 from npu_passes.core.registry import DEFAULT, TRAIN
 from npu_passes.library.fusion.fuse_attention import FuseAttention
 from npu_passes.library.fusion.fuse_rms_norm import FuseRmsNorm
+from npu_passes.library.fusion.fuse_rotary import FuseRotary
 from npu_passes.library.fusion.group_heads import GroupHeads
 from npu_runtime.cpu.batch_norm_to_sums import BatchNormToSums
 from npu_runtime.cpu.channels_last import ChannelsLast
@@ -48,6 +49,7 @@ HOST = Pipeline(
             f"decompose{{ops=[{','.join(f'aten.{name}' for name in _COMPOSITES)}]}}",
             DEFAULT,
             FuseRmsNorm.name,
+            FuseRotary.name,
             f"{FuseAttention.name}{{bfloat16_softmax=false}}",
             GroupHeads.name,
             "channels-last{for_host=true}",
@@ -57,7 +59,7 @@ HOST = Pipeline(
             PackConvolution.name,
         ]
     ),
-    "Ops in their parts that have kernels, the default pipeline, then RMS norms and attention as one op, "
-    "grouped heads, channels-last, weights packed for the kernels of the backend host; those of grouped "
-    "convolutions for oneDNN.",
+    "Ops in their parts that have kernels, the default pipeline, then RMS norms, rotary embeddings and "
+    "attention as one op, grouped heads, channels-last, weights packed for the kernels of the backend host; "
+    "those of grouped convolutions for oneDNN.",
 )

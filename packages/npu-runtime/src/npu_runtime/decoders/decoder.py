@@ -159,11 +159,10 @@ class Decoder:
         elif not self.position:
             self._padding.zero_()
         source = () if self._source is None else (self._source.encoded(),)
-        logits = tokens.new_empty(0)
-        done = 0
-        while done < tokens.shape[1]:
-            count, used = self._next_count(tokens.shape[1] - done)
-            part = tokens[:, done : done + used]
+        logits, done, total = tokens, 0, tokens.shape[1]
+        while done < total:
+            count, used = self._next_count(total - done)
+            part = tokens if used == total else tokens[:, done : done + used]
             if used < count:  # what follows is overwritten by later tokens, and not attended to before
                 part = torch.nn.functional.pad(part, (0, count - used))
             self._start.fill_(self.position)

@@ -25,10 +25,17 @@ def require_tokens(graphs: DecoderGraphs, tokens: Tensor) -> None:
             f"tokens are int64 [{batch}, count], not {tokens.dtype} {list(tokens.shape)}",
             fix=f"give {batch} rows of the same length, or capture the model with another max_batch",
         )
-    if int(tokens.min()) < 0 or int(tokens.max()) >= vocabulary:
-        raise UsageError(
-            f"tokens are from 0 to {vocabulary - 1}, not from {int(tokens.min())} to {int(tokens.max())}"
-        )
+    least, most = _extremes(tokens)
+    if least < 0 or most >= vocabulary:
+        raise UsageError(f"tokens are from 0 to {vocabulary - 1}, not from {least} to {most}")
+
+
+def _extremes(tokens: Tensor) -> tuple[int, int]:
+    if tokens.numel() == 1:  # between two tokens: one call of PyTorch in place of three
+        token = int(tokens.item())
+        return token, token
+    least, most = tokens.aminmax()
+    return int(least), int(most)
 
 
 def checked_padding(graphs: DecoderGraphs, padding: Sequence[int], length: int) -> list[int]:

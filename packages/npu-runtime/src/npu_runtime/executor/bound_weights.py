@@ -14,6 +14,7 @@ from npu_ir.graph.binding import bind_weights
 from npu_ir.interpreter.prologue import Prologue
 from npu_runtime._torch.tensors import is_fake
 from npu_runtime.codegen.compiler import mutated_state
+from npu_runtime.executor.freed_memory import release_after_prologue
 from npu_runtime.executor.initial_state import repeated_state, without_data
 from npu_runtime.probing.storage import with_stated_strides
 
@@ -85,6 +86,7 @@ def bind(
     }
     prologue = Prologue(graph, placed, device, share=None if share is None else share.prologue)
     values = prologue.values_on(device)
+    release_after_prologue(values)
     state = tuple(
         repeated[target] if target in repeated else placed[target].clone() for target in mutated_state(graph)
     )

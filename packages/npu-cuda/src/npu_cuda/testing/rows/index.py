@@ -71,6 +71,12 @@ def puts() -> Iterator[Case]:
     yield case("nothing", [(3, 5), (0, 5), (0,)], (3, 5), indices={2: 3})
 
 
+def saving_puts() -> Iterator[Case]:
+    """Yield the puts with a second result: what was there before."""
+    for put in puts():
+        yield replace(put, outputs=(*put.outputs, put.inputs[1]), name=f"{put.name}, saved")
+
+
 def embedding_gradients() -> Iterator[Case]:
     for dtype in ("float32", "float64", "int64"):
         gradient, index = layout((2, 6, 5), dtype), layout((2, 6), "int64")
@@ -239,6 +245,8 @@ WRONG: dict[str, list[Wrong]] = {
         ("another flag", (M, Z, N), (M,), {"accumulate": 3}, "accumulate is 3, not 0 or 1"),
         ("other values", (M, M, N), (M,), {}, "values is float32[4, 6], not what indices"),
         ("another result", (M, Z, N), (Z,), {}, "x is [4, 6], y is [3, 6]"),
+        ("more is saved", (M, Z, N), (M, M), {}, "values is [3, 6], what is saved is [4, 6]"),
+        ("others are saved", (M, Z, N), (M, P), {}, "what is saved is int64, not float32"),
         (
             "sums of pairs",
             [layout((4, 6), "complex64"), layout((3, 6), "complex64"), N],
@@ -311,12 +319,12 @@ WRONG: dict[str, list[Wrong]] = {
 
 
 def _row(
-    name: str, op: str, schema: str | None, cases: Callable[[], Iterator[Case]], reference: Reference
+    name: str, op: str, schema: str | None, cases: Callable[[], Iterable[Case]], reference: Reference
 ) -> OpRow:
     def refusals() -> Iterable[Refusal]:
         for wrong, inputs, outputs, attrs, match in WRONG[op]:
             yield Refusal(wrong, tuple(inputs), tuple(outputs), "NotImplemented", match, attrs)
-        calls = misuses(op, next(cases()))
+        calls = misuses(op, next(iter(cases())))
         yield from (call for call in calls if len(call.inputs) <= MOST_TENSORS)
 
     return OpRow(name, op, schema, reference, cases, refusals, sized=True)
@@ -324,7 +332,7 @@ def _row(
 
 INDEX_ROWS = (
     _row("index_select", "IndexSelect", "IDXS", selections, references.select),
-    _row("index_put", "IndexPut", "IDXP", puts, references.put),
+    _row("index_put", "IndexPut", "IDXP", lambda: (*saving_puts(), *puts()), references.put),
     _row("embedding_bwd", "EmbeddingBwd", "EMBB", embedding_gradients, references.embedding_gradient),
     _row("gather", "Gather", "GATH", gathers, references.gather),
     _row("scatter", "Scatter", "SCAT", scatters, references.scatter),

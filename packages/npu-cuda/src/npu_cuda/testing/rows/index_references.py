@@ -27,14 +27,15 @@ def select(inputs: Inputs, attrs: Attrs, _: Shapes) -> list[Array]:
     return [x[_places(_axis(attrs, x.ndim), indices)]]
 
 
-def put(inputs: Inputs, attrs: Attrs, _: Shapes) -> list[Array]:
+def put(inputs: Inputs, attrs: Attrs, shapes: Shapes) -> list[Array]:
     x, values, *indices = inputs
     y, places = x.copy(), _places(_axis(attrs, x.ndim), indices)
+    saved = x[places]
     if attrs["accumulate"]:
         np.add.at(y, places, values)
     else:
         y[places] = values
-    return [y]
+    return [y, saved][: len(shapes)]
 
 
 def _store(y: Array, place: tuple[int, ...], value: Any, *, adds: bool) -> None:
