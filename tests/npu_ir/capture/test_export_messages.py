@@ -324,3 +324,17 @@ def test_what_is_held_back_can_be_read_in_our_log(caplog: pytest.LogCaptureFixtu
         extract_ir(nn.Linear(2, 1), (torch.ones(4, 3),))
 
     assert "failed while attempting to run meta for aten" in caplog.text
+
+
+@each_row("shapes", {
+    "another name": {"x": {0: Dim("batch")}},
+    "text": "batch",
+    "text for a dimension": {"input": {0: "batch"}},
+})  # fmt: skip
+def test_the_fix_of_wrong_dynamic_shapes_says_how_they_are_written(shapes: Any) -> None:
+    with pytest.raises(
+        ExportError, match="fix: nest dynamic_shapes as the arguments are, by name or"
+    ) as caught:
+        extract_ir(nn.ReLU(), (torch.ones(3),), dynamic_shapes=shapes)
+
+    assert "For more information" not in str(caught.value)
