@@ -185,7 +185,7 @@ _FIX = (
 )
 _BRANCH = (
     "the model decides by the content of a tensor: "
-    "compute both ways and choose by torch.where; leave out an assert"
+    "compute both ways and choose by torch.where, or give both to torch.cond; leave out an assert"
 )
 _ON_META = (
     "a tensor on meta that the model does not hold has no data: "
