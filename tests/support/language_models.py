@@ -42,6 +42,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
         "ffn_dim": 48,
         "max_position_embeddings": 256,
     },
+    "mixtral": {**_GROUPED, "num_local_experts": 4},
     "mamba": {"num_hidden_layers": 2, "hidden_size": 32, "state_size": 8},
 }
 

@@ -95,7 +95,7 @@ def test_the_message_of_a_branch_by_data_is_short_and_its_fix_is_a_choice() -> N
         ExportError,
         match=(
             r"data-dependent expression Eq\(u0, 1\)\n  at: \S+\n"
-            "  fix: .* choose by torch.where; leave out an assert$"
+            "  fix: .* choose by torch.where, or give both to torch.cond; leave out an assert$"
         ),
     ):
         extract_ir(Branching(), (torch.ones(3),))
@@ -324,3 +324,17 @@ def test_what_is_held_back_can_be_read_in_our_log(caplog: pytest.LogCaptureFixtu
         extract_ir(nn.Linear(2, 1), (torch.ones(4, 3),))
 
     assert "failed while attempting to run meta for aten" in caplog.text
+
+
+@each_row("shapes", {
+    "another name": {"x": {0: Dim("batch")}},
+    "text": "batch",
+    "text for a dimension": {"input": {0: "batch"}},
+})  # fmt: skip
+def test_the_fix_of_wrong_dynamic_shapes_says_how_they_are_written(shapes: Any) -> None:
+    with pytest.raises(
+        ExportError, match="fix: nest dynamic_shapes as the arguments are, by name or"
+    ) as caught:
+        extract_ir(nn.ReLU(), (torch.ones(3),), dynamic_shapes=shapes)
+
+    assert "For more information" not in str(caught.value)

@@ -111,9 +111,28 @@ def test_a_meta_model_gets_its_own_tensors_back_even_when_export_fails() -> None
     assert model.linear.weight is weight
 
 
-def test_what_is_no_module_is_refused() -> None:
-    with pytest.raises(ExportError, match=r"(?s)expected a torch.nn.Module, got function.*wrap the function"):
-        extract_ir(torch.nn.functional.relu, (torch.randn(2),))  # type: ignore[arg-type]
+@each_row("item, message", {
+    "a function": (torch.nn.functional.relu, r"function\n  fix: wrap the function in a module"),
+    "a class": (nn.ReLU, r"type\n  fix: give an object of the class: ReLU\(\.\.\.\)"),
+    "a name": ("resnet", r"str\n  fix: make the model first"),
+    "a program": (torch.export.export(nn.ReLU(), (torch.ones(2),)), r"\w+\n  fix: convert_exported_program"),
+})  # fmt: skip
+def test_what_is_no_module_is_refused(item: Any, message: str) -> None:
+    with pytest.raises(ExportError, match=f"expected a torch.nn.Module, got {message}"):
+        extract_ir(item, (torch.randn(2),))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_module_of_torchscript_is_refused() -> None:
+    traced = torch.jit.trace(nn.ReLU(), torch.ones(2))  # type: ignore[no-untyped-call]
+
+    with pytest.raises(ExportError, match=r"fix: TorchScript cannot be captured: give the module"):
+        extract_ir(traced, (torch.ones(2),))
+
+
+def test_a_name_that_is_no_text_is_refused() -> None:
+    with pytest.raises(ExportError, match=r"the name of a graph is text, not 3\n  fix: give a string"):
+        extract_ir(nn.ReLU(), (torch.ones(2),), name=3)  # type: ignore[arg-type]
 
 
 @each_row("arguments, given", {

@@ -17,6 +17,7 @@ import torch
 
 from npu_ir import Graph, Provenance, SerializationError, TensorType, load_ir, save_ir
 from npu_ir.serial import strict_json
+from npu_ir.serial.tensor_file import TensorFile
 from tests.support.documents import load_changed
 from tests.support.rows import each_row
 from tests.support.tiers import examples
@@ -431,3 +432,14 @@ def test_the_garbage_collector_runs_again_after_a_failure(path: Path) -> None:
     assert outcome(path) is None
 
     assert gc.isenabled()
+
+
+def test_a_graph_and_a_file_of_tensors_are_told_apart(path: Path, tmp_path: Path) -> None:
+    save_ir(full_graph(), path)
+    renamed = tmp_path / "graph.safetensors"
+    renamed.write_bytes(path.read_bytes())
+
+    with pytest.raises(SerializationError, match=r"this is a file of tensors(?s:.*)fix: IRExecutor"):
+        load_ir(tensor_file(path))
+    with pytest.raises(SerializationError, match=r"this is JSON(?s:.*)fix: load_ir reads a graph"):
+        TensorFile(renamed)

@@ -182,7 +182,7 @@ class Unknown:
     (lambda folder: write(folder / "w.pt", b"no pickle"), "cannot be read as weights"),
     (lambda folder: cut(save_safetensors(folder / "w.safetensors")), "cannot be read as weights"),
     (lambda folder: save_pickle(folder / "w.pt", Unknown()),
-        "(?s)cannot be read as weights.*holds more than tensors"),
+        r"cannot be read as weights: Weights only load failed\n  at: .*\n  fix: the file holds more than"),
     (lambda folder: save_pickle(folder / "w.pt", Linear(1, 1)), "(?s)cannot be read.*save model.state_dict"),
     (lambda folder: save_pickle(folder / "w.pt", torch.ones(2)), "expected a state_dict, found Tensor"),
     (lambda folder: save_pickle(folder / "w.pt", {"lr": 3}), r"no state_dict under any of the keys \['lr'\]"),

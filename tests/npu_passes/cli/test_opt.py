@@ -364,3 +364,47 @@ def test_operations_are_counted_in_the_unit_that_fits() -> None:
     counts = [0, 999, 1_000, 3_640_000_000, 999_600, 2 * 10**18]
 
     assert [flops_text(count) for count in counts] == ["0", "999", "1 K", "3.64 G", "1 M", "2e+03 P"]
+
+
+WRITTEN = """
+from npu_passes import Pass
+
+count = 3
+
+class Nothing(Pass):
+    '''Change nothing.'''
+
+    name = "nothing-at-all"
+    limit: int = 1
+
+    def run(self, graph):
+        print("limit", self.limit)
+        return False
+"""
+
+
+@pytest.fixture
+def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Save a graph, and a file with a pass beside it, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    Path("written.py").write_text(WRITTEN)
+    save_ir(extract_ir(torch.nn.ReLU(), (torch.ones(2),)), "relu.json")
+    return "relu.json"
+
+
+def test_a_pass_of_a_file_runs_beside_others(saved: str, capsys: Capture) -> None:
+    assert main(["opt", saved, "--passes", "cse,written.py:Nothing{limit=4}"]) == 0
+
+    assert "limit 4" in capsys.readouterr().out
+
+
+@each_row("passes, message", {
+    "no pass": ("written.py:count", "written.py:count is not a pass but 3\n  fix: name a class derived from"),
+    "no class": ("written.py:Nothign", "written.py has no Nothign (did you mean 'Nothing'?)"),
+    "no file": ("absent.py:Nothing", "there is no file absent.py"),
+    "no option": ("written.py:Nothing{max=1}", "nothing-at-all has no option 'max'"),
+})  # fmt: skip
+def test_a_file_without_the_pass_is_refused(passes: str, message: str, saved: str, capsys: Capture) -> None:
+    assert main(["opt", saved, "--passes", passes]) == 2
+
+    assert message in capsys.readouterr().err

@@ -63,13 +63,19 @@ def test_a_pipeline_goes_by_its_name() -> None:
 
 def test_passes_and_pipelines_that_are_mixed_up_are_told_apart() -> None:
     with pytest.raises(
-        PassError, match=r"(?s)no pass 'default'.*it is a pipeline: PassManager.of_pipeline\('default'\)"
+        PassError,
+        match=r"(?s)no pass 'default'.*it is a pipeline: PassManager.of_pipeline\('default'\).*"
+        r"beside other passes, \*passes_of\('default'\)",
     ):
         PassManager(["default"])
     with pytest.raises(
         PassError, match=r"(?s)no pipeline 'cse'.*it is a pass: PassManager\('cse'\), or --passes cse"
     ):
         passes_of("cse")
+    with pytest.raises(
+        PassError, match=r"no pipeline 'cse,dead-code'\n  fix: to run passes, PassManager\('cse,"
+    ):
+        passes_of("cse,dead-code")
 
 
 MINE = point("pipes", [make("a"), make("b"), make("c")], [Pipeline("mine", "a,b,c")])

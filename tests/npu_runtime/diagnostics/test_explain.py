@@ -1,6 +1,7 @@
 """`explain` tells of every node who runs it, and why not another backend."""
 
 import json
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from npu_runtime.diagnostics.explain import Explanation, Total, explain, explain
 from npu_runtime.executor.executor import IRExecutor
 from tests.support.backends.picky_backends import Net, Picky, Smooth
 from tests.support.corpus.case import Function
+from tests.support.rows import each_row
 
 X = torch.randn(5, 3)
 
@@ -229,3 +231,13 @@ def test_a_backend_that_there_is_not_is_refused(graph: Graph) -> None:
         explain_graph(graph, ["nowhere"])
     with pytest.raises(BackendError, match="5 is not a backend\n  fix: give a name or an instance"):
         explain_graph(graph, [5])  # type: ignore[list-item]
+
+
+@each_row("item, message", {
+    "a graph": (Graph("net"), r"got Graph\n  fix: IRExecutor\(graph, weights\) makes one of a graph"),
+    "a model": (torch.nn.ReLU(), r"got ReLU\n  fix: IRExecutor.*, npu_ir\.extract_ir\(model, args\) a graph"),
+})  # fmt: skip
+def test_what_is_not_an_executor_is_refused(item: Any, message: str) -> None:
+    for look in (explain, profile):
+        with pytest.raises(ExecutionError, match=f"expected an IRExecutor, {message}"):
+            look(item)

@@ -287,3 +287,14 @@ def test_a_machine_is_described_where_there_is_no_cpuinfo(monkeypatch: pytest.Mo
 
     assert found["cpu"]
     assert found == {"cpu": found["cpu"], "threads": "3", "torch": torch.__version__}
+
+
+def test_the_path_of_the_costs_themselves_names_them(tmp_path: Path) -> None:
+    path = tmp_path / "net.tuning.json"
+
+    assert tuning_path(path) == path
+
+
+def test_a_path_without_graph_and_costs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SerializationError, match=r"(?s)neither the graph .*fix: check the path"):
+        IRExecutor(extract_ir(nn.ReLU(), (X,)), tuning=tmp_path / "net.json")

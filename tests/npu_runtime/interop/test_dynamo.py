@@ -281,6 +281,8 @@ def test_torch_compile_finds_the_backend_by_its_entry_point() -> None:
     pytest.param({"mode": "max-autotune"}, "has no mode 'max-autotune'", id="mode"),
     pytest.param({"options": {"passes": "no-such-pass"}}, "no-such-pass", id="pass"),
     pytest.param({"options": {"backend": "nowhere"}}, "nowhere", id="backend"),
+    pytest.param({"options": {"fallback": "no"}}, r"fallback='no' is no choice\n  fix: give True or False",
+        id="fallback"),
     pytest.param({"options": {"threads": 0}}, "at least one thread", id="threads"),
 ])  # fmt: skip
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -144,9 +144,9 @@ def test_a_budget_that_is_too_small_is_refused_with_one_that_is_not() -> None:
     assert run(1, perceptron, memory_budget_bytes=lowest)[0].bytes <= lowest
 
 
-@pytest.mark.parametrize("count", [0, -1])
-def test_budgets_are_positive(count: int) -> None:
-    with pytest.raises(CaptureError, match=f"a memory budget is a positive number of bytes, not {count}"):
+@pytest.mark.parametrize("count", [0, -1, "1GB", 0.5])
+def test_budgets_are_positive_numbers_of_bytes(count: Any) -> None:
+    with pytest.raises(CaptureError, match=f"a memory budget is a positive number of bytes, not {count!r}"):
         CaptureOptions(memory_budget_bytes=count)
 
 

@@ -185,14 +185,20 @@ _FIX = (
 )
 _BRANCH = (
     "the model decides by the content of a tensor: "
-    "compute both ways and choose by torch.where; leave out an assert"
+    "compute both ways and choose by torch.where, or give both to torch.cond; leave out an assert"
 )
 _ON_META = (
     "a tensor on meta that the model does not hold has no data: "
     "make it an attribute or a buffer of the model, and the graph asks for it by name"
 )
+_SHAPES = (
+    "nest dynamic_shapes as the arguments are, by name or in order, "
+    "with a torch.export.Dim for each open dimension: {'x': {0: Dim('batch')}}"
+)
 # By a substring of torch.export's message.
 _FIXES = {
+    "dynamic_shapes": _SHAPES,
+    "Dim.DYNAMIC,  but got": _SHAPES,
     "Could not extract specialized integer": "the model needs a number that is the content of a tensor: "
     "pass it as a Python number, which the graph is then fixed to",
     "data-dependent": _BRANCH,
@@ -207,6 +213,7 @@ _MOST_LINES = 5
 # Advice that torch.export adds to its messages for its own users (torch 2.13).
 _ADVICE = re.compile(
     r" *For more information, run with TORCH_LOGS=\S+"
+    r"| *For more information about this error, see: \S+"
     r"|(?s:\n\nThe error above occurred when calling torch\.export\.export.*)"
     r"|(?s: *\(unhinted: .*)"
     r"|\. If this type holds tensors, you need to register a pytree for it\..*"

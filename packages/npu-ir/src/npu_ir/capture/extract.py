@@ -62,12 +62,8 @@ def extract_ir(
         CaptureWarning: ``forward`` stores a tensor that the graph does not keep, or a size that was to
             be dynamic is fixed.
     """
-    if not isinstance(model, torch.nn.Module):
-        raise ExportError(
-            f"expected a torch.nn.Module, got {type(model).__name__}",
-            fix="wrap the function in a module: its forward calls the function",
-        )
-    name = name or type(model).__name__
+    _require_model(model)
+    name = _require_name(name or type(model).__name__)
     _require_containers(args, kwargs)
     args, kwargs = tuple(args), dict(kwargs or {})
     if isinstance(dynamic_shapes, ShapesCollection):
@@ -145,6 +141,29 @@ def export_program(
             written = {path: item for path, item in subject.held.items() if path in changed}
             program = call.export(without_data | written)
         return program
+
+
+def _require_model(model: object) -> None:
+    """Refuse what is not a module that can be captured, and say how to get one of it."""
+    if isinstance(model, torch.nn.Module) and not isinstance(model, torch.jit.ScriptModule):
+        return
+    if isinstance(model, torch.jit.ScriptModule):
+        fix = "TorchScript cannot be captured: give the module that it was made of"
+    elif isinstance(model, type) and issubclass(model, torch.nn.Module):
+        fix = f"give an object of the class: {model.__name__}(...)"
+    elif isinstance(model, ExportedProgram):
+        fix = "convert_exported_program(program) makes a graph of it"
+    elif callable(model):
+        fix = "wrap the function in a module: its forward calls the function"
+    else:
+        fix = "make the model first"
+    raise ExportError(f"expected a torch.nn.Module, got {type(model).__name__}", fix=fix)
+
+
+def _require_name(name: object) -> str:
+    if not isinstance(name, str):
+        raise ExportError(f"the name of a graph is text, not {name!r}", fix="give a string, or leave it out")
+    return name
 
 
 def _require_containers(args: Any, kwargs: Any) -> None:

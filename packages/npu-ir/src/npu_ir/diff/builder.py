@@ -14,6 +14,7 @@ from npu_ir.diff.entries import LineDiff, NodeDiff
 from npu_ir.diff.graph_diff import GraphDiff
 from npu_ir.diff.node_matches import Matching
 from npu_ir.diff.subsequence import increasing_subsequence
+from npu_ir.graph.requirement import require_graph
 from npu_ir.text.printer import format_argument, format_call, format_leaf, format_results, format_update
 
 if TYPE_CHECKING:
@@ -116,6 +117,8 @@ def diff_ir(a: Graph, b: Graph) -> GraphDiff:
     between matched nodes are exact; the matching is a heuristic where much has changed. Takes linear time
     where the graphs are alike.
     """
+    require_graph(a)
+    require_graph(b)
     matching = Matching(a, b)
     nodes, lines = tuple(_node_diffs(a, b, matching)), tuple(changed_lines(a, b, matching))
     return GraphDiff(a, b, nodes, lines, MappingProxyType(matching.values), tuple(_renames(a, b, matching)))

@@ -17,7 +17,9 @@ from npu_ir.core.tensor_bytes import BITS_OF_SIZE, same_data
 from npu_ir.core.types import TensorType
 from npu_ir.errors import ExecutionError, WeightError
 from npu_ir.graph.graph import Graph
+from npu_ir.graph.requirement import positional_tuple, require_weights
 from npu_ir.ops.execution import describe, is_of_type
+from npu_ir.text.printer import format_call
 
 _MAX_LISTED = 20
 
@@ -32,6 +34,7 @@ def bind_weights(
     Raises:
         WeightError: Lists every tensor that is missing, unexpected, or of another shape or dtype.
     """
+    require_weights(weights)
     weights, constants = flatten_wrappers(weights or {}), dict(constants or {})
     bound: dict[Value, Any] = {}
     problems: list[str] = []
@@ -113,12 +116,20 @@ def flatten_arguments(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, An
     """Return the leaves of the arguments of a call, in the order of ``graph.call``.
 
     Raises:
-        ExecutionError: The arguments have another nesting than the graph was captured for.
+        ExecutionError: The arguments have another nesting than the graph was captured for; says how it is
+            called.
     """
     expected_args, expected_kwargs = graph.call[0].children
-    return flatten_like(tuple(args), expected_args, "args") + flatten_like(
-        dict(kwargs), expected_kwargs, "kwargs"
-    )
+    given = positional_tuple(args), dict(kwargs)
+    try:
+        return flatten_like(given[0], expected_args, "args") + flatten_like(
+            given[1], expected_kwargs, "kwargs"
+        )
+    except ExecutionError as error:
+        if error.fix is None:
+            raise
+        called = format_call(graph).removeprefix("call ")
+        raise ExecutionError(error.message, where=error.where, fix=f"{error.fix}: {called}") from error
 
 
 def bind_inputs(

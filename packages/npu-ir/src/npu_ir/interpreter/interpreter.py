@@ -17,6 +17,7 @@ from npu_ir.core.structure import unflatten
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.graph.binding import bind_inputs, bind_weights
 from npu_ir.graph.graph import Graph
+from npu_ir.graph.requirement import require_graph
 from npu_ir.interpreter.prologue import Prologue
 from npu_ir.interpreter.run_nodes import Observer, results_of, run_nodes
 from npu_ir.serial.checkpoints import load_weights
@@ -86,6 +87,7 @@ class Interpreter:
         *,
         observe: Observer | None = None,
     ) -> None:
+        require_graph(graph)
         graph.check()
         self.graph = graph
         if isinstance(weights, (str, os.PathLike)):

@@ -67,6 +67,8 @@ def _read(read: Callable[[], T], path: Path) -> T:
         # safetensors, zipfile and pickle raise arbitrary exceptions on damaged files.
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         is_refused = "weights_only" in str(error) or "Weights only" in str(error)
+        if is_refused:  # what follows is advice to run the code in it, in colours of a terminal
+            reason = reason.partition(". ")[0]
         raise WeightError(
             f"the file cannot be read as weights: {reason[:300]}",
             where=str(path),

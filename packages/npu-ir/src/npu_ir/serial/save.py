@@ -18,6 +18,7 @@ from npu_ir.core.types import TensorType
 from npu_ir.errors import SerializationError
 from npu_ir.graph.binding import bind_weights, flatten_wrappers
 from npu_ir.graph.graph import Graph
+from npu_ir.graph.requirement import require_graph
 from npu_ir.serial.atomic_write import staged_files
 from npu_ir.serial.document import CompanionFiles, StoredData, iterate_document
 from npu_ir.serial.strict_json import MAX_DOCUMENT_BYTES, read_json
@@ -75,6 +76,7 @@ def save_ir(
         SerializationError: A tensor is of a kind that cannot be stored, or a file cannot be written.
         WeightError: The weights do not fit the graph.
     """
+    require_graph(graph)
     graph.check()
     path = Path(path)
     _require_valid_name(path)

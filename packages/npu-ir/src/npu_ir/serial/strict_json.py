@@ -109,6 +109,9 @@ def read_record(data: Any, keys: RecordKeys, place: Location, *steps: str | int)
     return record
 
 
+_LENGTH_BYTES = 8  # of a header of safetensors, in front of it
+
+
 def parse_json(data: bytes, file: str) -> Any:
     """Parse the UTF-8 text ``data`` as JSON.
 
@@ -129,6 +132,12 @@ def parse_json(data: bytes, file: str) -> Any:
         where = f"{file}, line {error.lineno}, column {error.colno}"
         raise SerializationError(f"not valid JSON: {error.msg}", where=where, fix=DAMAGED) from error
     except UnicodeDecodeError as error:
+        if data[_LENGTH_BYTES : _LENGTH_BYTES + 1] == b"{":
+            raise SerializationError(
+                "this is a file of tensors, not a graph",
+                where=file,
+                fix="IRExecutor.load reads what executor.save wrote, load_weights weights",
+            ) from error
         raise SerializationError(
             f"not UTF-8: {error.reason}", where=f"{file}, byte {error.start}", fix=DAMAGED
         ) from error

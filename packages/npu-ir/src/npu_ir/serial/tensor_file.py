@@ -104,7 +104,10 @@ class TensorFile:
         self._file.close()
 
     def _read_header(self) -> dict[str, Any]:
-        length = int.from_bytes(self._read(_LENGTH_BYTES, self._place.at("header")), "little")
+        first = self._read(_LENGTH_BYTES, self._place.at("header"))
+        if first.startswith((b"{\n", b'{"', b"{ ")):
+            raise self._place.error("this is JSON, not a file of tensors", "load_ir reads a graph")
+        length = int.from_bytes(first, "little")
         self._start = _LENGTH_BYTES + length
         if length > _MAX_HEADER_BYTES or self._start > self._size:
             raise self._place.error(f"the header says it is {length} bytes long, the file has {self._size}")

@@ -12,6 +12,7 @@ from npu_ir.core.node import OpNode, Value, external_names
 from npu_ir.core.structure import flatten_like
 from npu_ir.errors import ExecutionError, VerificationError
 from npu_ir.graph.graph import Graph
+from npu_ir.graph.requirement import positional_tuple, require_graph
 from npu_ir.interpreter.interpreter import Interpreter
 from npu_ir.interpreter.runners import find_runner
 from npu_ir.ops.execution import location_of
@@ -118,8 +119,9 @@ def verify_ir(
         ExecutionError: The graph fails on these arguments.
         WeightError: The weights do not fit the graph.
     """
-    kwargs = dict(kwargs or {})
-    run = _Verification(graph, model, _add_tied_names(graph, weights or {}), tuple(args), kwargs, on)
+    require_graph(graph)
+    args, kwargs = positional_tuple(args), dict(kwargs or {})
+    run = _Verification(graph, model, _add_tied_names(graph, weights or {}), args, kwargs, on)
     random_state = torch.get_rng_state()
     try:
         outputs, mutations = run.compare(rtol, atol)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from npu_ir.core.node import Value
+from npu_ir.graph.requirement import require_graph
 from npu_ir.viz.boxes import ArgumentBox, input_boxes, output_boxes, update_boxes, weight_boxes
 from npu_ir.viz.captions import count_caption, is_weight, make_printable, parameters_caption, values_caption
 from npu_ir.viz.diagram import Box, Diagram, Edge, Frame
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 def build_diagram(graph: Graph, max_nodes: int, depth: int | None, weights: bool) -> Diagram:
     """Return the diagram of ``graph``, in time linear in its size; arguments as for `to_mermaid`."""
+    require_graph(graph)
     outline = Outline(graph)
     selection = select(outline, max_nodes, depth)
     nodes = NodeBoxes(outline, selection, name_weights=weights)

@@ -28,9 +28,9 @@ from npu_ir.cli.weight_selection import select_weights
 from npu_ir.errors import UsageError
 from npu_ir.serial.load import read_document
 from npu_passes.cli.reports import print_report
+from npu_passes.cli.written_passes import read_passes
 from npu_passes.core.base import Numerics, Pass
 from npu_passes.core.pass_order import passes_of
-from npu_passes.core.pass_text import parse_passes
 from npu_passes.core.registry import all_passes, all_pipelines
 from npu_passes.errors import PassError
 from npu_passes.manager.bisect import bisect
@@ -75,7 +75,9 @@ def add_to(commands: Any) -> None:
         "--pipeline", default="default", metavar="NAME", help="named passes (default: default)"
     )
     set_completions(pipeline, all_pipelines)
-    passes = which.add_argument("--passes", metavar="NAME,NAME{OPTION=VALUE}", help="these passes")
+    passes = which.add_argument(
+        "--passes", metavar="NAME,NAME{OPTION=VALUE}", help="these passes; PASS.py:CLASS is one"
+    )
     set_completions(passes, all_passes)
     parser.add_argument(
         "--max-rounds",
@@ -176,7 +178,7 @@ def _check_options(options: argparse.Namespace) -> None:
 def _select_passes(options: argparse.Namespace) -> list[Pass]:
     """Return the passes of ``--passes`` or ``--pipeline``; an error in them is a usage error."""
     try:
-        return passes_of(options.pipeline) if options.passes is None else parse_passes(options.passes)
+        return passes_of(options.pipeline) if options.passes is None else read_passes(options.passes)
     except PassError as error:
         raise UsageError(error.message, where=error.where, fix=error.fix) from error
 

@@ -32,6 +32,8 @@ def passes_of(pipeline: str) -> list[Pass]:
         fix = install_hint("pipelines", pipeline) or suggest_name(pipeline, pipelines, "npu passes")
         if pipeline in plugin_manager.get_plugins().passes:
             fix = f"it is a pass: PassManager({pipeline!r}), or --passes {pipeline}"
+        elif set(pipeline) & set(",{"):
+            fix = f"to run passes, PassManager({pipeline!r}).run(graph), or --passes"
         raise PassError(f"there is no pipeline {pipeline!r}", fix=fix)
     own = parse_passes(pipelines[pipeline].passes) if pipelines[pipeline].passes.strip() else []
     present = {item.name for item in own}

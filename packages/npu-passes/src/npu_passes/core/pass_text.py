@@ -26,24 +26,33 @@ def format_passes(passes: Sequence[Pass]) -> str:
     return ",".join(map(str, passes))
 
 
-def parse_passes(text: str, known: Mapping[str, type[Pass]] | None = None) -> list[Pass]:
+def parse_passes(
+    text: str,
+    known: Mapping[str, type[Pass]] | None = None,
+    *,
+    find: Callable[[str], type[Pass]] | None = None,
+) -> list[Pass]:
     """Return the passes that ``text`` names: ``name,name{option=value,option=[a,b]}``.
 
     Args:
         text: One pass or several.
-        known: Passes by name; by default those of all plugins.
+        known: Passes by name; by default those that ``find`` returns.
+        find: Returns the pass of a name: by default one of a plugin.
 
     Raises:
         PassError: The text is malformed, a pass or an option is unknown, or a value has the wrong type.
     """
-    return _Parser(text, known).parse_passes()
+    return _Parser(text, known, find or find_pass).parse_passes()
 
 
 class _Parser:
     """Recursive-descent parser of one text."""
 
-    def __init__(self, text: str, known: Mapping[str, type[Pass]] | None = None) -> None:
+    def __init__(
+        self, text: str, known: Mapping[str, type[Pass]] | None, find: Callable[[str], type[Pass]]
+    ) -> None:
         self._text = text
+        self._find = find
         self._known = known
         self._tokens = list(self._tokenize())
         self._next = 0
@@ -70,7 +79,7 @@ class _Parser:
         name = self._take_word("the name of a pass")
         if self._known is not None and name not in self._known:
             raise self._error(f"there is no pass {name!r}", fix=f"the passes are {', '.join(self._known)}")
-        pass_type = find_pass(name) if self._known is None else self._known[name]
+        pass_type = self._find(name) if self._known is None else self._known[name]
         options = {option.name: option for option in options_of(pass_type)}
         values: dict[str, Any] = {}
 

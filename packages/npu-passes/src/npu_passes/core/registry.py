@@ -101,6 +101,7 @@ def find_pass(name: str) -> type[Pass]:
         fix = suggest_name(name, passes, "npu passes")
         if name in plugin_manager.get_plugins().pipelines:
             fix = f"it is a pipeline: PassManager.of_pipeline({name!r}), or --pipeline {name}"
+            fix += f"; beside other passes, *passes_of({name!r})"
         raise PassError(f"there is no pass {name!r}", fix=fix)
     if not (isinstance(passes[name], type) and issubclass(passes[name], Pass)):
         raise PassError(

@@ -75,6 +75,8 @@ def describe_machine(backends: Sequence[Backend], threads: int | None) -> dict[s
 def tuning_path(graph_path: str | os.PathLike[str]) -> Path:
     """Return the path of the measured costs beside a graph: ``net.tuning.json`` for ``net.json``."""
     path = Path(graph_path)
+    if path.name.endswith(".tuning.json"):
+        return path
     return path.with_name(f"{path.name.removesuffix('.json')}.tuning.json")
 
 

@@ -27,8 +27,8 @@ from npu_ir.cli.weight_selection import select_weights
 from npu_ir.errors import BackendError, SerializationError, UsageError
 from npu_ir.plugins.backend import Backend
 from npu_passes import Pass, PassError, all_passes, all_pipelines
+from npu_passes.cli.written_passes import read_passes
 from npu_passes.core.pass_order import passes_of
-from npu_passes.core.pass_text import parse_passes
 from npu_runtime.backends.registry import AUTO, find_backend
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def select_passes(text: str) -> list[Pass] | None:
     if text == NONE:
         return None
     with _as_usage_error():
-        return passes_of(text) if text in all_pipelines() else parse_passes(text)
+        return passes_of(text) if text in all_pipelines() else read_passes(text)
 
 
 def select_backends(names: Sequence[str] | None) -> list[Backend] | str | None:

@@ -8,13 +8,13 @@ arguments, and returns None for all others, which `bind_inputs` then takes or re
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
 
-from npu_ir import ExecutionError, Graph, NpuError, TensorType, Value
+from npu_ir import Graph, NpuError, TensorType, Value
 from npu_ir.core.literals import same_literal
 from npu_ir.core.structure import LEAF, Structure, dict_keys, make_opener, type_of_container
 from npu_ir.core.symbol_values import SizePosition, SymbolValues
@@ -51,19 +51,6 @@ class WrittenBinding:
     lines: list[str]
     inputs: str
     constants: dict[str, Any]
-
-
-def positional_tuple(args: Sequence[Any]) -> tuple[Any, ...]:
-    """Return positional arguments as a tuple.
-
-    Raises:
-        ExecutionError: They are not a tuple or list; a bare tensor would be split into rows.
-    """
-    if not isinstance(args, (tuple, list)):
-        raise ExecutionError(
-            f"the positional arguments are a tuple, not {type(args).__name__}", where="args", fix="pass (x,)"
-        )
-    return tuple(args)
 
 
 def make_binder(graph: Graph, device: torch.device, trusted: Collection[Value] = ()) -> Binder:

@@ -293,7 +293,18 @@ def _on_meta(config: Any, model: Any) -> Any:
         types = {name: item.dtype for name, item in model.named_parameters()}
         for name, item in made.named_parameters():
             item.data = item.data.to(types.get(name, item.dtype))
+    _multiply_experts_one_by_one(made)
     return made.eval()
+
+
+def _multiply_experts_one_by_one(model: Any) -> None:
+    """Have a mixture of experts multiply by the weights of each token's experts.
+
+    The grouped product that transformers prefers is refused without data, unless weights are bfloat16.
+    """
+    is_grouped = getattr(model.config, "_experts_implementation", None) == "grouped_mm"
+    if is_grouped and model.dtype is not torch.bfloat16:
+        model.set_experts_implementation("batched_mm")
 
 
 def _automatic_class(config: Any) -> Any:

@@ -14,11 +14,11 @@ import torch
 from npu_ir import ExecutionError, Graph, Value, WeightError
 from npu_ir.core.isolation import pause_gc
 from npu_ir.core.structure import make_unflatten
+from npu_ir.graph.requirement import positional_tuple, require_graph
 from npu_ir.interpreter.run_nodes import Observer
 from npu_ir.plugins.backend import Backend
 from npu_runtime.backends.measured_costs import MeasuredCosts
 from npu_runtime.backends.partition import ATEN
-from npu_runtime.codegen.call_binder import positional_tuple
 from npu_runtime.codegen.compiler import compile_graph, held_contents
 from npu_runtime.executor.bound_weights import BoundWeights, bind
 from npu_runtime.executor.engine import Engine
@@ -141,6 +141,7 @@ class IRExecutor:
             )
         # Everything built here stays alive: garbage collection would take longer than the construction.
         with pause_gc():
+            require_graph(graph)
             graph.check()
             self.backends: tuple[Backend, ...]
             self.device: torch.device

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
-from npu_ir import ExecutionError, Graph, WeightError, load_weights
-from npu_ir.errors import BackendError
+from npu_ir import ExecutionError, Graph, load_weights
+from npu_ir.errors import BackendError, SerializationError
+from npu_ir.graph.requirement import require_weights
 from npu_ir.plugins.backend import Backend
 from npu_passes import Pass, PassError, PassManager, all_pipelines, optimize
 from npu_passes.core.pass_order import passes_of
@@ -54,11 +55,7 @@ def read_weights(weights: Weights, graph: Graph) -> Mapping[str, torch.Tensor] |
     """
     if isinstance(weights, (str, os.PathLike)):
         return load_weights(weights, graph)
-    if weights is not None and not isinstance(weights, Mapping):
-        raise WeightError(
-            f"weights are a state_dict or the path of a file, not {type(weights).__name__}",
-            fix="pass model.state_dict()",
-        )
+    require_weights(weights)
     return weights
 
 
@@ -68,14 +65,21 @@ def resolve_tuning(
     """Return the costs that were measured on this machine; None if none were.
 
     Raises:
-        SerializationError: The file beside the graph cannot be read.
+        SerializationError: The file beside the graph cannot be read, or neither of them exists.
     """
     if tuning is None:
         return None
     machine = describe_machine(backends, threads)
     if isinstance(tuning, MeasuredCosts):
         return tuning if tuning.machine == machine else None
-    return load_measured_costs(tuning_path(tuning), machine)
+    path = tuning_path(tuning)
+    if not (path.exists() or os.path.exists(tuning)):
+        raise SerializationError(
+            f"neither the graph {os.fspath(tuning)} nor what was measured for it is there",
+            where=str(path),
+            fix="check the path: it is that of a saved graph, beside which npu tune writes",
+        )
+    return load_measured_costs(path, machine)
 
 
 def resolve_passes(

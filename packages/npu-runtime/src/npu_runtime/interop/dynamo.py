@@ -54,7 +54,7 @@ class Options:
         """Return the options given by the user.
 
         Raises:
-            UsageError: One is unknown, or a mode is given.
+            UsageError: One is unknown, or of a wrong type, or a mode is given.
         """
         known = [field.name for field in dataclasses.fields(cls)]
         unknown = sorted(set(options or {}) - set(known))
@@ -68,7 +68,10 @@ class Options:
                 f"the backend 'npu' of torch.compile has no mode {mode!r}",
                 fix="leave mode out, and give options",
             )
-        return cls(**(options or {}))
+        made = cls(**(options or {}))
+        if not isinstance(made.fallback, bool):
+            raise UsageError(f"fallback={made.fallback!r} is no choice", fix="give True or False")
+        return made
 
 
 def npu(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from npu_ir.diff.graph_diff import GraphDiff
 from npu_ir.errors import VisualizationError
+from npu_ir.graph.requirement import require_graph
 from npu_ir.serial.atomic_write import write_file
 from npu_ir.viz.captions import make_printable
 from npu_ir.viz.page.difference import diff_documents, diff_summary
@@ -63,6 +64,7 @@ def to_html(
         documents = diff_documents(item)
         title, summary = f"{item.a.name} → {item.b.name}", diff_summary(item)
     else:
+        require_graph(item)
         documents = [GraphDocument(item)]
         title, summary = item.name, ""
     graphs = [document.to_dict() for document in documents]

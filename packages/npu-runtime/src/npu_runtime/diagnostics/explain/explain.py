@@ -13,6 +13,7 @@ from npu_runtime.backends.partition import ATEN
 from npu_runtime.backends.registry import named_backends
 from npu_runtime.codegen.compiler import held_contents
 from npu_runtime.diagnostics.explain.explanation import Explanation, NodeExplanation
+from npu_runtime.executor.requirement import require_executor
 from npu_runtime.lowering.lowered_graph import LoweredGraph, LoweredPartition, lower
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def explain(
         kwargs: Its keyword arguments.
         repeat: The number of timed calls, of which the median counts.
     """
+    require_executor(executor)
     seconds: dict[OpNode, float] | None = None
     if args is not None or kwargs is not None:
         from npu_runtime.diagnostics.profile import profile

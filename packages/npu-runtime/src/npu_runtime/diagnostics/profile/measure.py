@@ -16,12 +16,13 @@ import torch
 
 from npu_ir.core.storage import shares_memory
 from npu_ir.errors import UsageError
+from npu_ir.graph.requirement import positional_tuple
 from npu_ir.ops.execution import flatten_results
 from npu_passes.manager.statistics import FlopCounter
-from npu_runtime.codegen.call_binder import positional_tuple
 from npu_runtime.diagnostics.profile.op_times import OpTimes, measure_ops
 from npu_runtime.diagnostics.profile.report import Profile, StepTime
 from npu_runtime.diagnostics.profile.traffic import read_bytes
+from npu_runtime.executor.requirement import require_executor
 
 if TYPE_CHECKING:
     from npu_runtime.executor.executor import IRExecutor
@@ -56,6 +57,7 @@ def profile(
         UsageError: ``repeat`` is less than 1, or ``warmup`` is negative.
         ExecutionError: As for a call.
     """
+    require_executor(executor)
     if repeat < 1 or warmup < 0:
         raise UsageError(
             f"repeat={repeat}, warmup={warmup}: a program is run at least once, after no warm-up or some"

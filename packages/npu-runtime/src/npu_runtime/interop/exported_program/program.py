@@ -25,6 +25,7 @@ from torch.fx import GraphModule, Node
 from npu_ir import ConversionError, Graph, InputKind, OpNode, Value, load_weights
 from npu_ir.core.structure import unflatten
 from npu_ir.graph.binding import bind_weights
+from npu_ir.graph.requirement import require_graph
 from npu_ir.ops.effects import is_view
 from npu_ir.ops.schema import find_op, schema_of
 from npu_runtime._torch.export import tree_spec
@@ -95,6 +96,7 @@ def to_exported_program(
     graph. Nodes of the prologue become ordinary nodes: run `npu_passes.bake` first to evaluate them. The
     arguments and errors are those of `to_torch`.
     """
+    require_graph(graph)
     graph.check()
     _require_plain_memory(graph)
     if isinstance(weights, (str, os.PathLike)):

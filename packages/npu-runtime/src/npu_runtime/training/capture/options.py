@@ -67,9 +67,10 @@ class CaptureOptions:
             raise CaptureError(
                 f"there is no capture mode {self.capture!r}", fix=f"use one of {', '.join(CAPTURE_MODES)}"
             )
-        if self.memory_budget_bytes is not None and self.memory_budget_bytes <= 0:
+        budget = self.memory_budget_bytes
+        if budget is not None and (type(budget) is not int or budget <= 0):
             raise CaptureError(
-                f"a memory budget is a positive number of bytes, not {self.memory_budget_bytes}",
+                f"a memory budget is a positive number of bytes, not {budget!r}",
                 fix="leave memory_budget_bytes= out for no limit",
             )
 

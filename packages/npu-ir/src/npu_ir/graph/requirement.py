@@ -1,0 +1,58 @@
+"""The refusal of arguments that are not what a function of graphs takes: another object, or a bare tensor."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from npu_ir.errors import ExecutionError, GraphError, WeightError
+from npu_ir.graph.graph import Graph
+
+
+def require_graph(item: object) -> None:
+    """Raise unless ``item`` is a graph.
+
+    Raises:
+        GraphError: It is not; says how to get one from what was given.
+    """
+    if isinstance(item, Graph):
+        return
+    given = f"the class {item.__name__}" if isinstance(item, type) else type(item).__name__
+    if isinstance(item, (str, os.PathLike)):
+        fix = "load_ir(path) reads one from a file"
+    elif isinstance(item, torch.export.ExportedProgram):
+        fix = "convert_exported_program(program) makes one of it"
+    elif hasattr(item, "graph") and isinstance(item.graph, Graph):
+        fix = "pass its graph: .graph"
+    else:
+        fix = "extract_ir(model, args) makes one of a model"
+    raise GraphError(f"expected a graph, got {given}", fix=fix)
+
+
+def require_weights(weights: object) -> None:
+    """Raise unless ``weights`` are tensors by name, or None.
+
+    Raises:
+        WeightError: They are not, such as a module in place of its ``state_dict``.
+    """
+    if weights is not None and not isinstance(weights, Mapping):
+        raise WeightError(
+            f"weights are a state_dict or the path of a file, not {type(weights).__name__}",
+            fix="pass model.state_dict()",
+        )
+
+
+def positional_tuple(args: Sequence[Any]) -> tuple[Any, ...]:
+    """Return positional arguments as a tuple.
+
+    Raises:
+        ExecutionError: They are not a tuple or list; a bare tensor would be split into rows.
+    """
+    if not isinstance(args, (tuple, list)):
+        raise ExecutionError(
+            f"the positional arguments are a tuple, not {type(args).__name__}", where="args", fix="pass (x,)"
+        )
+    return tuple(args)
