@@ -36,6 +36,7 @@ from npu_runtime.executor.held_state import HeldState
 from npu_runtime.executor.node_by_node import run_node_by_node
 from npu_runtime.executor.overwritten_inputs import OverwrittenInputs, ReadMemory
 from npu_runtime.executor.result_ownership import plan_results
+from npu_runtime.executor.weight_versions import WeightVersions
 from npu_runtime.probing.storage import with_stated_strides
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class Engine:
         self._state: HeldState = HeldState(graph, bound.state, None if share is None else share._state)
         self._active_binding = bound.prologue, compiled.program.bind(bound.values)
         self._read_weights = self._memory_of_weights()
+        self._versions = WeightVersions(graph, bound.tensors, bound.values)
 
     def _memory_of_weights(self) -> ReadMemory:
         # Of those that the caller has passed, too, some of which only the prologue has read.
@@ -103,6 +105,7 @@ class Engine:
     def bind(self, bound: BoundWeights) -> None:
         """Bind other weights."""
         binding = bound.prologue, self._compiled.program.bind(bound.values)
+        versions = WeightVersions(self._graph, bound.tensors, bound.values)
         with self._state.lock:
             self._state.require_idle()
             if self._state.is_shared:
@@ -113,6 +116,7 @@ class Engine:
                 )
             self.bound = bound
             self._read_weights = self._memory_of_weights()
+            self._versions = versions
             self._state.reset(bound.state)
             # One attribute, swapped atomically: a concurrent call sees all of the old weights or all of the
             # new ones.
@@ -220,6 +224,7 @@ class Engine:
         check_nan: bool = False,
     ) -> Sequence[Any]:
         self._require_captured_state()
+        self._versions.require_unchanged()
         bound = self.bound
         inputs, symbols = self._checked_inputs(args, kwargs)
         # What is observed is not overwritten, nor anything if a node fails.
@@ -265,6 +270,7 @@ class Engine:
         }
 
     def _call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], writes: bool = False) -> Sequence[Any]:
+        self._versions.require_unchanged()
         if self._replaced_buffers:
             self._require_captured_state()
         if self._has_aten and kernel_settings() != self._settings:

@@ -67,7 +67,8 @@ class IRExecutor:
         graph: The program; it is copied.
         weights: Parameters and buffers by ``state_dict`` key; or the path of a weights file, of the index
             of a sharded checkpoint, or of a folder. Not needed for a graph without any. They are read, not
-            copied: do not change them in place, because the evaluated prologue would not follow.
+            copied. Once one of which calls read another form, such as a packed one, was changed in place, as
+            training does, calls are refused until `load_state_dict` binds the weights again.
         constants: Tensors by name in place of the graph's constants or of non-persistent buffers.
         backend: A name, a `Backend`, or several in order of preference; ATen runs the nodes that none of them
             supports. ``"auto"``: every installed backend that states costs and runs on the device, whatever
@@ -292,6 +293,7 @@ class IRExecutor:
         """Return the results of the model, in its own structure; with ``updates="return"``, a pair.
 
         Raises:
+            WeightError: A weight of which calls read another form was changed in place.
             ExecutionError: The arguments do not fit the graph, or a node fails; the executor stays usable.
                 Or the model writes to an input, which is not possible or for which ``updates`` was not
                 given.
