@@ -53,7 +53,7 @@ def test_the_function_of_pytorch_is_put_back() -> None:
 
     before = decompositions.one_layer_lstm
 
-    with pytest.raises(ValueError), right_states_of_lstms():
+    with pytest.raises(ValueError, match="none"), right_states_of_lstms():
         int("none")
 
     assert decompositions.one_layer_lstm is before
