@@ -53,7 +53,7 @@ def right_states_of_lstms() -> Iterator[None]:
     """
     from torch._decomp import decompositions
 
-    traced = decompositions.one_layer_lstm
+    traced: Callable[..., Any] = decompositions.one_layer_lstm
 
     def one_layer_lstm(*args: Any, **kwargs: Any) -> Any:
         out, states = traced(*args, **kwargs)
