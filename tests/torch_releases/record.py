@@ -46,11 +46,15 @@ def version_key(version: str) -> tuple[int, ...]:
 
 
 def outcomes_of(reports: Iterable[Path]) -> dict[str, ElementTree.Element]:
-    """Return the cases of junit reports by the id of the test; a later report replaces an earlier one's."""
+    """Return the cases of junit reports by the id of the test; a later report replaces an earlier one's.
+
+    A test that was running when a run was interrupted has no name in its report, and is left out.
+    """
     return {
         f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}": case
         for report in reports
         for case in ElementTree.parse(report).iter("testcase")
+        if case.get("name")
     }
 
 

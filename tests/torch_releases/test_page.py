@@ -23,6 +23,7 @@ REPORT = """<?xml version="1.0" encoding="utf-8"?>
 <skipped type="pytest.skip" message="needs a drawer">...</skipped></testcase>
 <testcase classname="tests.npu_ir.test_a" name="test_known">
 <skipped type="pytest.xfail" message="the cause">...</skipped></testcase>
+<testcase time="0.003"/>
 </testsuite></testsuites>
 """
 

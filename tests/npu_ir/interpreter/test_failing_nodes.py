@@ -20,6 +20,8 @@ PLACE = "\n  at: node 'y', layer.1, net.py:3\n  fix: "
         rf"aten.view.default failed: RuntimeError: shape '\[3\]' is .*{PLACE}it was called on f32\[2\]"),
     ("%y: f32[2] = nowhere.thing.default(%x)",
         rf"no operator nowhere.thing.default{PLACE}import the library .* register_executor\('nowhere.th"),
+    ("%y: f32[2] = aten.vanished.default(%x)",
+        rf"no operator aten.vanished.default{PLACE}npu check-compat FILE says .* register_executor\('aten"),
     ("%y: f32[3] = aten.neg.default(%x)",
         rf"aten.neg.default returned f32\[2\] for %y, which is f32\[3\] in the graph{PLACE}capture the"),
     ("%y: f64[2] = aten.neg.default(%x)", r"returned f32\[2\] for %y, which is f64\[2\] in the graph"),

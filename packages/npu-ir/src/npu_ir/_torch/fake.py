@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from npu_ir._torch.sizes import RELATIONS
-from npu_ir._torch.tracing import hold_log, relaxed_size_assumptions
+from npu_ir._torch.tracing import hold_log, relaxed_size_assumptions, right_states_of_lstms
 
 
 def is_fake(tensor: torch.Tensor) -> bool:
@@ -118,6 +118,7 @@ class FakeEnvironment:
         with (
             self.mode,
             relaxed_size_assumptions(),
+            right_states_of_lstms(),
             self._env.ignore_fresh_unbacked_symbols(),
             # Dropped: the exception says the same.
             hold_log(lambda _record: None, ("torch", "torch._subclasses.fake_tensor")),

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from npu_ir._torch.tracing import relaxed_size_assumptions
+from npu_ir._torch.tracing import relaxed_size_assumptions, right_states_of_lstms
 from npu_ir.capture.export_messages import HeldMessages, export_error
 from npu_ir.capture.held_tensors import held_tensors, name_held_tensors, register_temporarily
 from npu_ir.capture.model_guard import protect_model
@@ -97,6 +97,7 @@ class ExportCall:
             protect_model(model),
             ContentGuard(),
             HeldMessages(model),
+            right_states_of_lstms(),
             ForwardCallMode(),
             self._identity_mode(names),
         ):

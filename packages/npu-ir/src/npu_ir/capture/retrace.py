@@ -19,7 +19,7 @@ from torch.fx import GraphModule, Node
 
 from npu_ir._torch.export import composites_of
 from npu_ir._torch.ops import inline_decomposition
-from npu_ir._torch.tracing import relaxed_size_assumptions
+from npu_ir._torch.tracing import relaxed_size_assumptions, right_states_of_lstms
 from npu_ir.capture.aliases import LIFT, AliasSets, idle_dropout_input
 from npu_ir.capture.export_messages import HeldMessages
 from npu_ir.capture.fx_nodes import (
@@ -73,7 +73,12 @@ def retrace_program(program: ExportedProgram, aliases: AliasSets) -> ExportedPro
             _decompose_writes(module, aliases, storages)
     lift_body_constants(prepared)
     try:
-        with HeldMessages(), relaxed_size_assumptions(), composites_of(prepared.graph_module):
+        with (
+            HeldMessages(),
+            relaxed_size_assumptions(),
+            right_states_of_lstms(),
+            composites_of(prepared.graph_module),
+        ):
             functional: ExportedProgram = prepared.run_decompositions({})
     except Exception as error:
         said, *_ = str(error).strip().split("\n")

@@ -135,9 +135,18 @@ def _run_operator(node: OpNode, inputs: Sequence[Any], device: torch.device) -> 
     if op is None:
         raise ExecutionError(
             f"there is no operator {node.op_type}",
-            fix=f"import the library that registers it, or register_executor({node.op_type!r})",
+            fix=_fix_of_absent(node.op_type),
         )
     return run_op(op, binding_of(node, op), inputs, device)
+
+
+def _fix_of_absent(op_type: str) -> str:
+    if op_type.startswith("aten."):
+        return (
+            f"npu check-compat FILE says what became of it, for a graph of another PyTorch; or "
+            f"register_executor({op_type!r})"
+        )
+    return f"import the library that registers it, or register_executor({op_type!r})"
 
 
 def run_op(op: Op, binding: Binding, inputs: Sequence[Any], device: torch.device) -> list[Any]:

@@ -37,8 +37,9 @@ def check_compatibility(path: str | os.PathLike[str]) -> CompatibilityReport:
 def migrate_ir(path: str | os.PathLike[str]) -> Graph:
     """Return the graph saved at ``path`` with its calls edited so that they mean here what they did.
 
-    An old default is written out, a renamed argument gets its new name, and one that is gone is left out if
-    it had its default; `check_compatibility` lists these edits.
+    An old default is written out, a renamed argument gets its new name, one that is gone is left out if it
+    had its default, and an op that is gone is replaced by the one that computes the same, where that is
+    known; `check_compatibility` lists these edits.
 
     Raises:
         SerializationError: An op has changed in a way that no edit makes up for, or the file is damaged.

@@ -14,7 +14,8 @@ from npu_ir.ops.execution import is_executable
 from npu_ir.ops.schema import ArgKind, OpSchema, op_type_of, schema_of
 from npu_ir.plugins import plugin_manager
 from npu_ir.plugins.distributions import install_hint
-from npu_ir.serial.compatibility.report import Change, Verdict
+from npu_ir.serial.compatibility.report import ArgumentEdit, Change, Verdict
+from npu_ir.serial.compatibility.successors import SUCCESSORS
 
 
 def absence(op_type: str, recorded: str | None, calls: Sequence[OpNode]) -> tuple[Change, ...]:
@@ -33,12 +34,25 @@ def absence(op_type: str, recorded: str | None, calls: Sequence[OpNode]) -> tupl
         fix = _overload_fix([op for op in others if _accepts(op, calls)], others)
         return (Change("removed overload", Verdict.INCOMPATIBLE, text, fix=fix, nodes=nodes),)
     if has_namespace(namespace):
-        text = f"the namespace {namespace!r} has no op {name!r} here"
-        fix = "use the version of its library that the file was made with, or export the model again"
-        return (Change("removed op", Verdict.INCOMPATIBLE, text, fix=fix, nodes=nodes),)
+        return (_removal(op_type, calls),)
     text = f"nothing here registers the namespace {namespace!r}"
     fix = _namespace_fix(namespace)
     return (Change("unknown namespace", Verdict.INCOMPATIBLE, text, fix=fix, nodes=nodes),)
+
+
+def _removal(op_type: str, calls: Sequence[OpNode]) -> Change:
+    """Return the change of an op that is gone: to be replaced by its successor, if every call fits that."""
+    namespace, name = op_type.split(".")[:2]
+    text = f"the namespace {namespace!r} has no op {name!r} here"
+    nodes = tuple(node.name for node in calls)
+    successor = SUCCESSORS.get(op_type)
+    if successor is not None and successor.accepts(calls):
+        edit = ArgumentEdit("replace", content=successor)
+        fix = f"npu check-compat FILE -o NEW calls {successor.op_type}, which computes the same"
+        return Change("removed op", Verdict.MIGRATABLE, text, fix=fix, nodes=nodes, edit=edit)
+    library = "PyTorch" if namespace == "aten" else f"version of the library of {namespace!r}"
+    fix = f"use the {library} that the file was made with, or export the model again, without this op"
+    return Change("removed op", Verdict.INCOMPATIBLE, text, fix=fix, nodes=nodes)
 
 
 def _accepts(op: OpOverload, calls: Sequence[OpNode]) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from npu_ir.ops.arguments import path_of_operand
 from npu_ir.serial.compatibility.report import ArgumentEdit, OpCompatibility
+from npu_ir.serial.compatibility.successors import Successor
 
 
 def migrate_rows(document: Mapping[str, Any], ops: Iterable[OpCompatibility]) -> dict[str, Any]:
@@ -33,6 +34,8 @@ def _migrate_node(row: Mapping[str, Any], edits: Mapping[str, list[ArgumentEdit]
 def _edit(row: dict[str, Any], edit: ArgumentEdit) -> dict[str, Any]:
     """Return a row with one edit; renames come before the writes of what they rename."""
     attrs, operands, name = dict(row["attrs"]), row["operands"], edit.argument
+    if edit.action == "replace":
+        return _replace_op(row, edit.content)
     if edit.action == "write" and name not in {*attrs, *_names(operands)}:
         attrs[name] = edit.content
     elif edit.action == "drop":
@@ -41,6 +44,11 @@ def _edit(row: dict[str, Any], edit: ArgumentEdit) -> dict[str, Any]:
         attrs = {edit.content if key == name else key: item for key, item in attrs.items()}
         operands = operands and [_rename_operand(item, name, edit.content) for item in operands]
     return {**row, "attrs": attrs, "operands": operands}
+
+
+def _replace_op(row: dict[str, Any], successor: Successor) -> dict[str, Any]:
+    operands = [successor.operand_of(item) for item in row["operands"]]
+    return {**row, "op": successor.op_type, "attrs": successor.attrs_of(row["attrs"]), "operands": operands}
 
 
 def _names(operands: Iterable[str] | None) -> Iterator[str]:

@@ -29,15 +29,16 @@ _BY_SEVERITY = tuple(Verdict)
 
 @dataclass(frozen=True, slots=True)
 class ArgumentEdit:
-    """One edit of every call of an op that the change of an argument asks for.
+    """One edit of every call of an op that a change asks for.
 
     Attributes:
-        action: ``"write"`` the argument where a call leaves it out, ``"rename"`` or ``"drop"`` it.
-        content: The JSON form of the literal to write, or the new name.
+        action: ``"write"`` the argument where a call leaves it out, ``"rename"`` or ``"drop"`` it; or
+            ``"replace"`` the op by its successor.
+        content: The JSON form of the literal to write, the new name, or the successor.
     """
 
-    action: Literal["write", "rename", "drop"]
-    argument: str
+    action: Literal["write", "rename", "drop", "replace"]
+    argument: str = ""
     content: Any = None
 
 
