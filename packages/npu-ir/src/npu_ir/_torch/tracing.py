@@ -49,7 +49,7 @@ def relaxed_size_assumptions() -> Any:
 def right_states_of_lstms() -> Iterator[None]:
     """Trace the last states of an LSTM with the shapes that it returns.
 
-    In torch 2.12, not in 2.13, those of a batch are traced with a dimension too many: f32[1, 1, 3, 7] for f32[1, 3, 7].
+    In torch 2.12, those of a batch are traced with a dimension too many: f32[1, 1, 3, 7] for f32[1, 3, 7].
     """
     from torch._decomp import decompositions
 
