@@ -307,3 +307,10 @@ def test_a_weight_that_cannot_be_changed_in_its_memory_is_refused_where_it_must_
 def test_a_mode_that_does_not_exist_is_refused() -> None:
     with pytest.raises(CaptureError, match="there is no capture mode 'always'(?s:.*)require, prefer, off"):
         artifact_of(capture="always")
+
+
+def test_a_cache_that_is_not_a_bool_is_refused() -> None:
+    with pytest.raises(
+        CaptureError, match="cache= is True or False, not 'yes'(?s:.*)NPU_CACHE says in which"
+    ):
+        artifact_of(cache="yes")

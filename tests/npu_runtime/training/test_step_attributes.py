@@ -68,10 +68,19 @@ def test_a_module_may_leave_a_tensor_in_an_attribute() -> None:
     pytest.param({"accumulate": 0}, "at least one part, not accumulate=0", id="no part"),
     pytest.param({"accumulate": 1.5}, "at least one part, not accumulate=1.5", id="half a part"),
     pytest.param({"autocast": "bf16"}, "autocast is a dtype, not 'bf16'", id="autocast"),
+    pytest.param({"clip_grad_norm": -1.0}, "at least 0, not clip_grad_norm=-1.0", id="a negative norm"),
+    pytest.param({"clip_grad_value": float("nan")}, "at least 0, not clip_grad_value=nan", id="no number"),
 ])  # fmt: skip
 def test_options_that_make_no_step_are_refused(options: dict[str, object], text: str) -> None:
     with pytest.raises(TracingError, match=text):
         step_of(nn.Linear(3, 2), **options)
+
+
+def test_a_loss_that_is_not_a_function_is_refused() -> None:
+    model = nn.Linear(3, 2)
+
+    with pytest.raises(TracingError, match="a loss is a function .*, not 'mse'\n  fix: loss_fn=torch.nn"):
+        TrainStep(model, torch.optim.SGD(model.parameters(), lr=0.1), "mse")  # type: ignore[arg-type]
 
 
 def test_a_lazy_module_is_refused_before_it_is_traced() -> None:

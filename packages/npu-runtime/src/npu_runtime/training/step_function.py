@@ -35,6 +35,18 @@ class StepFunction:
     autocast: torch.dtype | None = None
 
     def __post_init__(self) -> None:
+        if self.loss_fn is not None and not callable(self.loss_fn):
+            raise TracingError(
+                f"a loss is a function of what the model returns and the target, not {self.loss_fn!r}",
+                fix="loss_fn=torch.nn.functional.mse_loss, for one; None where the model returns its loss",
+            )
+        for name in ("clip_grad_norm", "clip_grad_value"):
+            most = getattr(self, name)
+            if most is not None and (type(most) not in (int, float) or not most >= 0):
+                raise TracingError(
+                    f"gradients are clipped to a number of at least 0, not {name}={most!r}",
+                    fix=f"leave {name}= out to clip none",
+                )
         if type(self.accumulate) is not int or self.accumulate < 1:
             raise TracingError(
                 f"a batch is cut into at least one part, not accumulate={self.accumulate!r}",

@@ -44,7 +44,7 @@ class CaptureOptions:
             that it was traced for. What is compiled of a graph is not kept.
 
     Raises:
-        CaptureError: There is no such capture mode; or the budget is not positive.
+        CaptureError: There is no such capture mode; the budget is not positive; or ``cache`` is not a bool.
     """
 
     backend: str | Backend | Sequence[str | Backend] = "aten"
@@ -66,6 +66,11 @@ class CaptureOptions:
         if self.capture not in CAPTURE_MODES:
             raise CaptureError(
                 f"there is no capture mode {self.capture!r}", fix=f"use one of {', '.join(CAPTURE_MODES)}"
+            )
+        if type(self.cache) is not bool:
+            raise CaptureError(
+                f"cache= is True or False, not {self.cache!r}",
+                fix="the variable NPU_CACHE says in which folder",
             )
         budget = self.memory_budget_bytes
         if budget is not None and (type(budget) is not int or budget <= 0):
