@@ -139,6 +139,8 @@ class _Matcher:
         kept, other = arguments["self"], arguments["other"]
         is_filled_at = number_of(kept) is not None
         scores, filled = (other, kept) if is_filled_at else (kept, other)
+        if not isinstance(scores, Value):
+            raise NoAttentionError(f"{node.name!r} chooses between two numbers")
         self._add_fill(node, arguments["condition"], is_filled_at, number_of(filled), scores)
         return scores  # type: ignore[no-any-return]
 
