@@ -142,7 +142,7 @@ class _Matcher:
         if not isinstance(scores, Value):
             raise NoAttentionError(f"{node.name!r} chooses between two numbers")
         self._add_fill(node, arguments["condition"], is_filled_at, number_of(filled), scores)
-        return scores  # type: ignore[no-any-return]
+        return scores
 
     def _add_fill(
         self, node: OpNode, condition: Value, at: bool, number: float | None, scores: Value
