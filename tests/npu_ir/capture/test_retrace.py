@@ -40,3 +40,16 @@ def test_only_retraces_of_this_thread_preserve_less():
 
     assert "aten.linear.default" not in here
     assert elsewhere == composites() == {"aten.linear.default"}
+
+
+class Mapped(nn.Module):
+    def forward(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        rows = x.clone()
+        rows[0].mul_(2)
+        return torch.vmap(lambda row: F.linear(row, weight))(rows)
+
+
+def test_ops_that_a_transform_makes_of_others_stay_whole():
+    graph = extract_ir(Mapped(), (torch.ones(2, 4), torch.ones(3, 4)))
+
+    assert "aten.matmul.default" in [node.op_type for node in graph.nodes]

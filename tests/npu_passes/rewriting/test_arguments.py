@@ -10,7 +10,7 @@ from torch.nn import functional as fn
 from npu_ir import Graph, Value, extract_ir
 from npu_passes import PassError, is_weight
 from npu_passes.manager.statistics import FlopCounter
-from npu_passes.rewriting.arguments import arguments_of
+from npu_passes.rewriting.arguments import arguments_of, number_of
 from tests.support.corpus.case import Function, Holding
 from tests.support.rows import each_row
 from tests.support.small_programs import program
@@ -149,3 +149,21 @@ def test_operations_of_packed_products_count_as_those_of_others(subtests: pytest
             graph = program(f"{declared}\n%y: {call}\nreturn %y")
 
             assert FlopCounter()(graph.nodes[0]) == expected
+
+
+@each_row("number, dtype, held", [
+    (2.7, torch.int64, 2.0),
+    (0.5, torch.bool, 1.0),
+    (2.0**-24, torch.float32, 2.0**-24),
+    (0.1, torch.float16, float(torch.tensor(0.1).half())),
+    (1.0, torch.complex64, None),
+])  # fmt: skip
+def test_the_number_in_a_tensor_made_by_an_op_is_what_its_dtype_holds(
+    number: Any, dtype: Any, held: Any
+) -> None:
+    filled = captured(lambda x: x * torch.full((), number, dtype=dtype), torch.ones(2))
+    scalar = captured(lambda x: x * torch.scalar_tensor(number, dtype=dtype), torch.ones(2))
+
+    for graph in (filled, scalar):
+        (product,) = graph.nodes_of("aten.mul.Tensor")
+        assert number_of(product.inputs[1]) == held

@@ -262,3 +262,65 @@ def test_a_number_that_is_not_vast_needs_a_constant_that_leaves_something_of_eac
 
     assert not list(result.graph.nodes_of(SDPA))
     assert any("fills in -1e+09: added to scores this is something else" in item for item in reasons(result))
+
+
+@each_row("number", [LEAST, -1e30])
+def test_a_number_of_float32_is_not_filled_into_scores_of_float16_where_it_may_be_a_whole_row(
+    number: Any,
+) -> None:
+    args = (*qkv(dtype=torch.float16), torch.ones(COLUMNS, COLUMNS, dtype=torch.bool))
+
+    def function(q: Tensor, k: Tensor, v: Tensor, b: Tensor) -> Tensor:
+        return (q @ k.mT).float().masked_fill(b, number).softmax(-1).to(q.dtype) @ v
+
+    result = fold(function, *args)
+
+    assert not list(result.graph.nodes_of(SDPA))
+    assert torch.equal(execute_ir(result.graph, args), function(*args))
+
+
+@each_row("dtype", [torch.float16, torch.bfloat16])
+def test_masks_of_half_precision_are_not_summed_in_it_where_they_were_added_to_wider_scores(
+    dtype: Any,
+) -> None:
+    hidden = torch.zeros(COLUMNS, COLUMNS)
+    hidden[2] = torch.finfo(dtype).min
+    args = (*qkv(dtype=dtype), hidden.to(dtype))
+
+    def function(q: Tensor, k: Tensor, v: Tensor, f: Tensor) -> Tensor:
+        return ((q @ k.mT).float() + f + f).softmax(-1).to(q.dtype) @ v
+
+    result = fold(function, *args)
+
+    assert any("to scores of a wider dtype" in reason for reason in reasons(result))
+    assert torch.equal(execute_ir(result.graph, args).isnan(), function(*args).isnan())
+
+
+def test_weights_that_a_mask_alone_makes_are_left_alone() -> None:
+    args = (torch.rand(2, 3, ROWS, COLUMNS) > 0.5, torch.randn(2, 3, COLUMNS, 8))
+
+    def function(b: Tensor, v: Tensor) -> Tensor:
+        return torch.where(b, torch.tensor(INF), 0.0).softmax(-1) @ v
+
+    result = fold(function, *args)
+
+    assert any("chooses between two numbers" in reason for reason in reasons(result))
+    torch.testing.assert_close(execute_ir(result.graph, args), function(*args), equal_nan=True)
+
+
+def test_a_shared_mask_is_made_before_each_attention_that_reads_it() -> None:
+    def attend(q: Tensor, k: Tensor, v: Tensor, b: Tensor) -> Tensor:
+        scores = torch.bmm(q, k.mT).view(2, 3, ROWS, COLUMNS).masked_fill(b, INF)
+        return torch.bmm(scores.view(6, ROWS, COLUMNS).softmax(-1), v)
+
+    def function(q: Tensor, k: Tensor, v: Tensor, b: Tensor) -> Tensor:
+        first, second = attend(q, k, v, b), attend(q + 1, k, v, b)
+        later = second.view(2, 3, ROWS, 8).relu()  # split before the first is
+        return first.view(2, 3, ROWS, 8) + later
+
+    args = (*(item.flatten(0, 1) for item in qkv()), torch.eye(COLUMNS) > 0)
+
+    result = fold(function, *args)
+
+    assert len(list(result.graph.nodes_of(SDPA))) == 2
+    torch.testing.assert_close(execute_ir(result.graph, args), function(*args))

@@ -140,7 +140,8 @@ def composites_of(module: torch.nn.Module) -> Iterator[None]:
     """Return a context in which retraces by this thread preserve the composite ops in ``module`` alone.
 
     Each retrace prepares every composite op to be preserved, some 400, which takes longer than to retrace a
-    small program. One thread is in such a context at a time.
+    small program. In a program with transforms of torch.func all are, because ops become others there. One
+    thread is in such a context at a time.
     """
     from torch._export.utils import _collect_all_valid_cia_ops as collect
     from torch._export.utils import _is_preservable_cia_op
@@ -148,6 +149,9 @@ def composites_of(module: torch.nn.Module) -> Iterator[None]:
 
     parts = (part for part in module.modules() if isinstance(part, torch.fx.GraphModule))
     targets = {node.target for part in parts for node in part.graph.nodes}
+    if any(str(getattr(target, "__module__", "")).startswith("torch._functorch") for target in targets):
+        yield
+        return
     found = {op for op in targets if isinstance(op, torch._ops.OpOverload) and _is_preservable_cia_op(op)}
     thread = threading.get_ident()
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
+
+import torch
 
 from npu_ir import InputKind, OpNode, Value
 from npu_ir.ops.calls import Slot
@@ -50,8 +53,16 @@ def number_of(item: Any) -> float | None:
     if item.kind is InputKind.CONSTANT and data is not None:
         return float(data) if data.dim() == 0 and not data.is_complex() else None
     if node is not None and node.op_type in _NUMBERS and not item.tensor_type.shape:
-        return number_of(arguments_of(node)[_NUMBERS[node.op_type]])
+        number = number_of(arguments_of(node)[_NUMBERS[node.op_type]])
+        return None if number is None else _in_dtype(number, item.tensor_type.dtype)
     return None
+
+
+def _in_dtype(number: float, dtype: torch.dtype) -> float | None:
+    """Return a number as a tensor of this dtype holds it; None if it holds none of the kind."""
+    if dtype.is_complex or not (dtype.is_floating_point or math.isfinite(number)):
+        return None
+    return float(torch.tensor(number, dtype=torch.float64).to(dtype))
 
 
 @functools.cache

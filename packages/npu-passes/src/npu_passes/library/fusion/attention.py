@@ -70,13 +70,13 @@ class Fill:
         """Return the number in a dtype that may be narrower, where a finite one stays finite."""
         return max(self.number, torch.finfo(dtype).min) if math.isfinite(self.number) else self.number
 
-    @property
-    def is_vast(self) -> bool:
-        """Return whether adding a score of ordinary size to the number rounds to the number, in every dtype.
+    def is_vast_in(self, dtype: torch.dtype) -> bool:
+        """Return whether adding a score of ordinary size to the number in this dtype rounds to the number.
 
-        So replacing scores by it and adding it give the same, even in a row that is masked as a whole.
+        So replacing scores by it and adding it give the same, even in a row that is masked as a whole. The
+        least number of ``float16`` is not vast, because scores are summed in ``float32``.
         """
-        return self.number <= _VAST
+        return self.number_of(dtype) <= _VAST
 
 
 _VAST = -1e30
@@ -125,6 +125,18 @@ class Attention:
             item, wanted = (mask.condition, torch.bool) if isinstance(mask, Fill) else (mask, query.dtype)
             if item.tensor_type.dtype != wanted:
                 raise NoAttentionError(f"its mask %{item.name}, {item.type}, is not of {dtype_name(wanted)}")
+        self._require_exact_sum()
+
+    def _require_exact_sum(self) -> None:
+        """Raise if several added masks of half precision would be summed in it, and were not before."""
+        added = [mask for mask in self.masks if not isinstance(mask, Fill)]
+        dtype = self.query.tensor_type.dtype
+        is_cast = any(
+            node.op_type == "aten.add.Tensor" and node.outputs[0].tensor_type.dtype != dtype
+            for node in self.nodes
+        )
+        if len(added) > 1 and is_cast and torch.finfo(dtype).bits < 32:
+            raise NoAttentionError(f"it adds several masks of {dtype_name(dtype)} to scores of a wider dtype")
 
 
 def require_mask(mask: Value | Fill, scores: Value) -> None:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import torch
 
-from npu_ir import Graph, InputKind, Value
+from npu_ir import Graph, InputKind, OpNode, Value
 from npu_ir.graph.binding import with_strides
 from npu_passes.core.edit import Edit
 from npu_passes.library.fusion.attention import Attention, Fill, NoAttentionError, hiding_number
@@ -29,7 +29,12 @@ class AttentionMasks:
 
     graph: Graph
     _constants: list[Value] = field(default_factory=list)
-    _guarded: dict[Any, Value] = field(default_factory=dict)
+    # By masks, dtype and heads: the place of the attention that a total was made for, and the total.
+    _guarded: dict[Any, tuple[int, Value]] = field(default_factory=dict)
+    _places: dict[OpNode, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._places = {node: place for place, node in enumerate(self.graph.nodes)}
 
     def make(self, edit: Edit, attention: Attention) -> dict[str, Any]:
         """Return the arguments ``attn_mask`` or ``is_causal`` of ``scaled_dot_product_attention``."""
@@ -68,13 +73,15 @@ class AttentionMasks:
     def _guarded_total(self, edit: Edit, attention: Attention) -> Value:
         """Return the sum of all masks, NaN in rows in which it is ``-inf`` everywhere."""
         key = (attention.masks, attention.query.tensor_type.dtype, attention.heads)
-        if key in self._guarded:
-            return self._guarded[key]
+        place = self._places[attention.nodes[-1]]
+        made_at, made = self._guarded.get(key, (place + 1, None))
+        if made is not None and made_at < place:  # else it is made after the place where it would be read
+            return made
         total = _with_two_axes(edit, _total(edit, attention))
         if _may_be_infinite(attention.masks):
             rows = _find_whole_rows(edit, attention, total)
             total = edit.call("aten.masked_fill.Scalar", total, rows, math.nan)
-        self._guarded[key] = total
+        self._guarded[key] = place, total
         return total
 
 
@@ -108,7 +115,9 @@ def _may_be_infinite(masks: Sequence[_Mask]) -> bool:
 
 def require_known_rows(attention: Attention) -> None:
     """Raise if a number that is not vast is filled in and may be in a whole row, where no weight is 0."""
-    weak = next((mask for mask in attention.masks if isinstance(mask, Fill) and not mask.is_vast), None)
+    dtype = attention.query.tensor_type.dtype
+    fills = (mask for mask in attention.masks if isinstance(mask, Fill))
+    weak = next((fill for fill in fills if not fill.is_vast_in(dtype)), None)
     if weak is None:
         return
     known = _known_total(attention)

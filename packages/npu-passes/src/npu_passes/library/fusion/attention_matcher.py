@@ -139,8 +139,10 @@ class _Matcher:
         kept, other = arguments["self"], arguments["other"]
         is_filled_at = number_of(kept) is not None
         scores, filled = (other, kept) if is_filled_at else (kept, other)
+        if not isinstance(scores, Value):
+            raise NoAttentionError(f"{node.name!r} chooses between two numbers")
         self._add_fill(node, arguments["condition"], is_filled_at, number_of(filled), scores)
-        return scores  # type: ignore[no-any-return]
+        return scores
 
     def _add_fill(
         self, node: OpNode, condition: Value, at: bool, number: float | None, scores: Value

@@ -35,6 +35,10 @@ class FuseAttention(Pass):
     are not rounded. A row that ``-inf`` masks as a whole is NaN, as it was: where a mask may do that, it
     becomes one of numbers, with NaN in such rows.
 
+    Masks are added to the scores: one that is NaN stays NaN where ``masked_fill`` or ``where`` hid it.
+    In ``float16``, a row in which a tensor adds the least number to all scores has the weights of its
+    scores, which eager rounds away.
+
     Attributes:
         bfloat16_softmax: Whether an attention is fused, too, whose softmax is of ``bfloat16`` and not, as
             usual, of ``float32``. Where the CPU has instructions for products of ``bfloat16``, PyTorch's are
