@@ -238,3 +238,23 @@ def test_rows_are_saved_by_the_op_that_overwrites_them_where_its_kernel_can(back
 
     assert saving("index_copy") == [("IndexPut", 2)]
     assert saving("slice") == [("AxisMap", 1), ("SliceScatter", 1)]
+
+
+def test_a_kernel_of_another_package_is_not_asked_to_save(request: pytest.FixtureRequest) -> None:
+    outputs = []
+
+    @npu_cuda.kernel("IndexPut", kernel_id="test.put", device="host", priority=90)
+    def put(call: npu_cuda.KernelCall) -> None:
+        outputs.append(len(call.outputs))
+        x, values, index, y = (torch.from_dlpack(item) for item in (*call.inputs, *call.outputs))
+        y.copy_(x.index_copy(1, index, values))
+
+    request.addfinalizer(put.remove)
+    model, args = Cached(WRITES["index_copy"]), batch()
+    executor = native(model, args, HOST)
+
+    assert_same(executor(*args), model(*args), "the result", tolerance=1e-6)
+    assert outputs == [1]
+    with pytest.raises(BackendError, match="index 7"):
+        executor(*batch((3, 0), last=7))
+    assert_same(executor.state_dict(), dict(model.state_dict()), "the state")

@@ -1,6 +1,7 @@
 """Isolation from global torch state: modes, default dtypes and devices, autocast, gradients, seeds."""
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -17,6 +18,7 @@ from npu_ir import ExecutionError, extract_ir
 from npu_runtime import IRExecutor
 from tests.support.backends.choosing_backend import Some
 from tests.support.corpus.comparison import assert_same
+from tests.support.processes import run_python
 
 
 class Model(nn.Module):
@@ -157,3 +159,31 @@ def test_random_numbers_are_those_of_eager_and_compiling_draws_none() -> None:
         torch.manual_seed(5)
         expected = Noisy()(x), Noisy()(x), torch.rand(1)
         assert_same(actual, expected, "the result")
+
+
+FORK = """
+import os, signal, threading
+from npu_runtime.executor.engine import thread_count
+
+held, ended = threading.Event(), threading.Event()
+
+def hold():
+    with thread_count(1):
+        held.set()
+        ended.wait()
+
+threading.Thread(target=hold).start()
+held.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    with thread_count(None):
+        os._exit(7)
+ended.set()
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+def test_a_forked_process_does_not_wait_for_a_thread_of_its_parent() -> None:
+    assert run_python(FORK).stdout.split() == ["7"]

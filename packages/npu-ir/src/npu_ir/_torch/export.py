@@ -12,7 +12,7 @@ import torch
 from npu_ir._torch.fake import is_fake
 from npu_ir._torch.sizes import RELATIONS
 
-_COMPOSITES = threading.Lock()
+_COMPOSITES = threading.RLock()
 
 
 def size_ranges(program: Any) -> dict[str, tuple[int | None, int | None]]:
@@ -163,10 +163,11 @@ def composites_of(module: torch.nn.Module) -> Iterator[None]:
         vars(caller) for caller in (exported_program, decomp_utils) if collect.__name__ in vars(caller)
     ]
     with _COMPOSITES:
+        before = [names[collect.__name__] for names in callers]
         try:
             for names in callers:
                 names[collect.__name__] = collect_here
             yield
         finally:
-            for names in callers:
-                names[collect.__name__] = collect
+            for names, function in zip(callers, before, strict=True):
+                names[collect.__name__] = function

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -398,14 +399,25 @@ class Engine:
         return self._state.in_turn(function, *arguments)
 
 
-# The number of threads is process-wide: one call at a time may change it.
-_THREAD_COUNT_LOCK = threading.RLock()
+class _ThreadCount:
+    """The number of threads, which is process-wide: one call at a time may change it."""
+
+    lock = threading.RLock()
+
+    @classmethod
+    def renew_lock(cls) -> None:
+        """Replace the lock in a forked process, where the thread that may have held it does not run."""
+        cls.lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_ThreadCount.renew_lock)
 
 
 @contextlib.contextmanager
 def thread_count(count: int | None) -> Iterator[None]:
     """Set the number of intra-op threads for the block; None leaves it."""
-    with _THREAD_COUNT_LOCK:
+    with _ThreadCount.lock:
         before = torch.get_num_threads()
         if count is None or count == before:
             yield
