@@ -1,16 +1,19 @@
 """Contenders in processes of their own, which take turns on request.
 
 So nothing that one contender sets, caches or allocates has an influence on another, and all are measured in
-turns all the same. The processes are forked: Linux only, and there must be no threads before.
+turns all the same. Between its turns a process is stopped: threads that wait for work by spinning would take
+a core from the others. The processes are forked: Linux only, and there must be no threads before.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import json
 import multiprocessing
 import os
+import signal
 import statistics
 import tempfile
 import time
@@ -28,7 +31,7 @@ Facts = dict[str, Any]
 
 BURST_SECONDS = 0.03
 LOUD = "NPU_BENCH_LOUD"  # set to see what the contenders have to say
-PAUSE_SECONDS = 0.005  # other processes' idle threads stop spinning
+_PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,25 +79,31 @@ class Worker:
         except (EOFError, ConnectionResetError):
             self._process.join(10)
             return {"error": f"its process ended with code {self._process.exitcode}"}
+        self._signal(signal.SIGSTOP)
         return answer
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process.is_alive() and self._process.pid is not None:
+            os.kill(self._process.pid, number)
 
     @property
     def is_ready(self) -> bool:
         return "error" not in self.facts
 
     def take_turn(self) -> None:
-        time.sleep(PAUSE_SECONDS)
         if self.is_ready:
             self.facts |= self.asked("run")
         if self.is_ready:
             self.seconds.append(self.facts.pop("turn"))
 
     def asked(self, order: str) -> Facts:
+        self._signal(signal.SIGCONT)
         with contextlib.suppress(BrokenPipeError):
             self._connection.send(order)
         return self._answer()
 
     def stop(self) -> None:
+        self._signal(signal.SIGCONT)
         with contextlib.suppress(BrokenPipeError):
             self._connection.send("stop")
         self._process.join(10)
@@ -109,6 +118,7 @@ class Worker:
 
 def serve(connection: Connection, make_ready: Callable[[], Ready], threads: int, cache: Path) -> None:
     """Prepare a contender, and run it on request."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # stopped, it would outlive its parent
     with tempfile.TemporaryDirectory(dir=cache) as folder:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
         torch.set_num_threads(threads)
