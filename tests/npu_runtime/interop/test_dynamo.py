@@ -281,7 +281,7 @@ def test_torch_compile_finds_the_backend_by_its_entry_point() -> None:
     pytest.param({"mode": "max-autotune"}, "has no mode 'max-autotune'", id="mode"),
     pytest.param({"options": {"passes": "no-such-pass"}}, "no-such-pass", id="pass"),
     pytest.param({"options": {"backend": "nowhere"}}, "nowhere", id="backend"),
-    pytest.param({"options": {"fallback": "no"}}, r"fallback='no' is no choice\n  fix: give True or False",
+    pytest.param({"options": {"fallback": "no"}}, r"fallback='no' is not True or False\n  fix: False makes",
         id="fallback"),
     pytest.param({"options": {"threads": 0}}, "at least one thread", id="threads"),
 ])  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from npu_ir._torch.fake import is_fake
+from npu_ir._torch.ops import is_functorch_call
 from npu_ir._torch.sizes import RELATIONS
 
 _COMPOSITES = threading.RLock()
@@ -149,7 +150,7 @@ def composites_of(module: torch.nn.Module) -> Iterator[None]:
 
     parts = (part for part in module.modules() if isinstance(part, torch.fx.GraphModule))
     targets = {node.target for part in parts for node in part.graph.nodes}
-    if any(str(getattr(target, "__module__", "")).startswith("torch._functorch") for target in targets):
+    if any(map(is_functorch_call, targets)):
         yield
         return
     found = {op for op in targets if isinstance(op, torch._ops.OpOverload) and _is_preservable_cia_op(op)}

@@ -43,7 +43,7 @@ def _read_checkpoint(path: Path, wanted: Callable[[str], bool]) -> dict[str, tor
     _require_file(path)
     if path.suffix.lower() == SAFETENSORS:
         return _read(lambda: read_weights(path, wanted), path)
-    mmap = zipfile.is_zipfile(path)  # files of torch < 1.6 are no zip archives, and cannot be mapped
+    mmap = zipfile.is_zipfile(path)  # files of torch < 1.6 are not zip archives, and cannot be mapped
     content = _read(lambda: torch.load(path, map_location="cpu", weights_only=True, mmap=mmap), path)
     return {name: tensor for name, tensor in _find_state_dict(content, path).items() if wanted(name)}
 

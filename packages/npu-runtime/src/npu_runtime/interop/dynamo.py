@@ -70,7 +70,10 @@ class Options:
             )
         made = cls(**(options or {}))
         if not isinstance(made.fallback, bool):
-            raise UsageError(f"fallback={made.fallback!r} is no choice", fix="give True or False")
+            raise UsageError(
+                f"fallback={made.fallback!r} is not True or False",
+                fix="False makes it an error if PyTorch has to run a call",
+            )
         return made
 
 
