@@ -80,3 +80,21 @@ def test_weights_of_which_calls_read_a_copy_are_watched_without_passes():
 
     with pytest.raises(WeightError, match="'weight' was changed in place"):
         executor(X.cfloat())
+
+
+def test_the_tensor_that_a_buffer_began_with_may_be_changed():
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(2, dtype=torch.complex64))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.count.add_(1)
+            return self.count * x
+
+    first = torch.zeros(2, dtype=torch.complex64).conj()
+    x = torch.ones(2, dtype=torch.complex64)
+    executor = IRExecutor(extract_ir(Counting(), (x,)), {"count": first}, passes=None)
+    first.add_(5)
+
+    assert torch.equal(executor(x), x)

@@ -9,7 +9,6 @@ import torch
 
 from npu_ir import Graph, Value, WeightError
 from npu_ir.core.storage import shares_storage_address
-from npu_ir.ops.effects import is_view
 
 
 class WeightVersions:
@@ -55,14 +54,11 @@ def _find_apart(
 ) -> Iterator[Value]:
     """Yield the weights that calls read other than in the memory of the caller."""
     sources: dict[Value, set[Value]] = {value: {value} for value in given}
-    views = set(given)
     for node in graph.prologue:
         read = set().union(*(sources[value] for value in node.inputs))
         sources.update(dict.fromkeys(node.outputs, read))
-        if is_view(node) and views.issuperset(node.inputs):
-            views.update(node.outputs)
     # Mutated state is the executor's own from the start.
     for value in values.keys() - graph.updates.keys():
         for weight in sources[value]:
-            if value not in views or not shares_storage_address(values[value], given[weight]):
+            if not shares_storage_address(values[value], given[weight]):
                 yield weight
