@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import logging
+import re
 import sys
 import threading
 import warnings
@@ -37,6 +38,11 @@ class Positions(nn.Module):
 
     def forward(self, x: Any) -> Any:
         return x + self.table[: x.shape[1]].expand(x.shape[0], x.shape[1], 8)
+
+
+class AddPair(nn.Module):
+    def forward(self, pair: list[torch.Tensor]) -> torch.Tensor:
+        return pair[0] + pair[1]
 
 
 class Talking(nn.Module):
@@ -324,6 +330,20 @@ def test_what_is_held_back_can_be_read_in_our_log(caplog: pytest.LogCaptureFixtu
         extract_ir(nn.Linear(2, 1), (torch.ones(4, 3),))
 
     assert "failed while attempting to run meta for aten" in caplog.text
+
+
+@each_row("dimension", {"past the end": 2, "from the end": -1, "text": "0"})
+@pytest.mark.parametrize("size", [Dim("batch"), Dim.AUTO])
+def test_a_dimension_that_a_tensor_does_not_have_is_refused(dimension: Any, size: Any) -> None:
+    shapes = {"pair": [None, {dimension: size}]}
+    named = f"dynamic_shapes['pair'][1] names the dimension {dimension!r} of a tensor of shape [3, 4]"
+
+    with pytest.raises(ExportError, match=re.escape(named) + ".*\n  fix: dimensions are numbered from 0"):
+        extract_ir(
+            AddPair(),
+            ([torch.ones(3, 4), torch.ones(3, 4)],),
+            dynamic_shapes=shapes,
+        )
 
 
 @each_row("shapes", {

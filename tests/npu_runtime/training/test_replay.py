@@ -3,6 +3,7 @@
 import copy
 import io
 import itertools
+import re
 from typing import Any
 
 import pytest
@@ -11,9 +12,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from npu_runtime import TrainStep
-from npu_runtime.errors import CaptureError, FallbackWarning
+from npu_runtime.errors import CaptureError, FallbackWarning, TracingError
 from tests.npu_runtime.training.ours import ReplayedStep
 from tests.npu_runtime.training.side_by_side import adam, rows, sgd
+from tests.support.rows import each_row
 from tests.support.tiers import thin
 from tests.support.training.cases import case_named
 from tests.support.training.eager import differences, full_state, step_by_hand, trained
@@ -104,6 +106,32 @@ def test_state_is_given_to_another_model_and_optimizer() -> None:
     assert differences([given], [full_state(model, optimizer)]) == []
     step(*rows())
     assert differences([full_state(other, of_other)], [given]) == []
+
+
+class Other(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(3, width)
+        self.second = nn.Linear(width, 2)
+
+
+@each_row("model, make, reason", {
+    "other names": (nn.Linear(3, 4), adam, "is of shape [4, 3] in the trained one, and not there here"),
+    "other shapes": (Other(5), adam, "is of shape [4, 3] in the trained one, and of shape [5, 3] here"),
+    "no model": (3, None, "expected a torch.nn.Module, got int"),
+    "another optimizer": (Other(4), sgd, "expected an optimizer Adam, got SGD"),
+    "fewer parameters": (Other(4), lambda model: adam(model.first), "[2] parameters, the trained one of [4]"),
+})  # fmt: skip
+def test_state_is_not_given_to_what_has_other_parameters(model: Any, make: Any, reason: str) -> None:
+    trained = Other(4)
+    step = TrainStep(trained, adam(trained), F.mse_loss)
+    optimizer = None if make is None else make(model)
+    before = copy.deepcopy(model.state_dict()) if isinstance(model, nn.Module) else {}
+
+    with pytest.raises(TracingError, match=re.escape(reason)):
+        step.sync_to(model, optimizer)
+
+    assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in before.items())
 
 
 def masked(prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

@@ -55,6 +55,29 @@ def traced_ranges(graph: torch.fx.Graph) -> dict[Any, Any]:
     return {}
 
 
+def shape_specs(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
+) -> list[tuple[str, torch.Tensor, Any]]:
+    """Return what ``dynamic_shapes`` says of each tensor of a call: the place, the tensor, what is said.
+
+    The list ends where both are nested differently, of which torch.export has errors of its own.
+    """
+    from torch.export.dynamic_shapes import _combine_args, _tree_map_with_path
+    from torch.utils._pytree import keystr
+
+    found: list[tuple[str, torch.Tensor, Any]] = []
+
+    def collect(path: Any, value: Any, spec: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            found.append((f"dynamic_shapes{keystr(path)}", value, spec))
+
+    with contextlib.suppress(Exception):
+        named = _combine_args(model, args, kwargs)
+        arguments = named if isinstance(dynamic_shapes, dict) else type(dynamic_shapes)(named.values())
+        _tree_map_with_path(collect, arguments, dynamic_shapes, tree_name="inputs")
+    return found
+
+
 def guard_code(program: Any) -> list[str]:
     """Return the guards of a program loaded from a file, as Python code; for others see `size_guards`."""
     shape_env = _shape_env_of(program)

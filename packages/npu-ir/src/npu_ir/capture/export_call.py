@@ -10,13 +10,14 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
+from npu_ir._torch.export import shape_specs
 from npu_ir._torch.tracing import relaxed_size_assumptions, right_states_of_lstms
 from npu_ir.capture.export_messages import HeldMessages, export_error
 from npu_ir.capture.held_tensors import held_tensors, name_held_tensors, register_temporarily
 from npu_ir.capture.model_guard import protect_model
 from npu_ir.capture.replaced_buffers import resolve_assignments
 from npu_ir.capture.tracing_mode import ContentGuard, ForwardCallMode, TensorIdentityMode
-from npu_ir.errors import NpuError
+from npu_ir.errors import ExportError, NpuError
 
 
 class CaptureSubject:
@@ -63,10 +64,12 @@ class ExportCall:
         Of these, ``buffers`` become buffers, traced as the tensors given here by path; the others, constants.
 
         Raises:
-            ExportError: torch.export cannot capture the model.
+            ExportError: torch.export cannot capture the model; or ``dynamic_shapes`` names a dimension that a
+                tensor does not have.
             ConversionError: ``forward`` registers, replaces or removes a parameter, buffer or module.
         """
         model, held = self.subject.model, self.subject.held
+        self._require_dimensions()
         try:
             with register_temporarily(model, buffers) as names:
                 program = self._export_model(names)
@@ -77,6 +80,17 @@ class ExportCall:
             raise export_error(model, self.args, self.kwargs, error) from error
         name_held_tensors(program, {path: held[path] for path in held if path not in buffers}, names)
         return program
+
+    def _require_dimensions(self) -> None:
+        """Raise for a dimension that does not exist or is negative; torch.export ignores some of these."""
+        specs = shape_specs(self.subject.model, self.args, self.kwargs, self.dynamic_shapes)
+        for place, tensor, spec in specs:
+            for key in spec if isinstance(spec, Mapping) else ():
+                if type(key) is not int or not 0 <= key < tensor.ndim:
+                    raise ExportError(
+                        f"{place} names the dimension {key!r} of a tensor of shape {list(tensor.shape)}",
+                        fix="dimensions are numbered from 0, as in {0: torch.export.Dim('batch')}",
+                    )
 
     def _export_model(self, names: Mapping[str, str]) -> ExportedProgram:
         """Return the exported program, with dynamic sizes of at least 1 where possible, else at least 2.

@@ -140,6 +140,10 @@ class IRExecutor:
             raise ExecutionError(
                 f"max_fixed_sizes={max_fixed_sizes!r} is not a number of programs", fix="0 for none"
             )
+        if not isinstance(share, IRExecutor | None):
+            raise ExecutionError(
+                f"share={share!r} is not an executor", fix="share=executor, of a graph with the same weights"
+            )
         # Everything built here stays alive: garbage collection would take longer than the construction.
         with pause_gc():
             require_graph(graph)

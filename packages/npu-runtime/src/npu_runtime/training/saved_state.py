@@ -46,19 +46,55 @@ def copy_state(components: TrainingComponents, model: Module, optimizer: Optimiz
     """Copy the state into another model, and another optimizer of its parameters.
 
     Raises:
-        TracingError: There are several modules, or not exactly one optimizer.
+        TracingError: There are several modules, or not exactly one optimizer; or what is to take the state
+            has other parameters. Nothing is copied then.
     """
     if len(components.optimizers) != 1 or "" not in components.modules:
         raise TracingError(
             "a step of several modules or optimizers is not copied to a single one",
             fix="copy each by itself: state_dict(), load_state_dict()",
         )
-    own = components.modules[""]
+    own, trained = components.modules[""], components.optimizers[""]
+    given = own.state_dict()
+    _require_same_tensors(given, model)
+    if optimizer is not None:
+        _require_same_groups(trained, optimizer)
     if model is not own:
-        model.load_state_dict(own.state_dict())
-    trained = components.optimizers[""]
+        model.load_state_dict(given)
     if optimizer is not None and optimizer is not trained:
         optimizer.load_state_dict(copy.deepcopy(trained.state_dict()))
+
+
+def _require_same_tensors(given: Mapping[str, Any], model: Module) -> None:
+    if not isinstance(model, Module):
+        raise TracingError(
+            f"expected a torch.nn.Module, got {type(model).__name__}", fix="give the model to copy into"
+        )
+    taken = model.state_dict()
+    for name in [*given, *taken]:
+        shapes = [
+            list(getattr(state[name], "shape", ())) if name in state else None for state in (given, taken)
+        ]
+        if shapes[0] != shapes[1]:
+            trained, other = ("not there" if shape is None else f"of shape {shape}" for shape in shapes)
+            raise TracingError(
+                f"this is another model: {name} is {trained} in the trained one, and {other} here",
+                fix="make the model as the trained one was made",
+            )
+
+
+def _require_same_groups(trained: Optimizer, optimizer: Optimizer) -> None:
+    if not isinstance(optimizer, type(trained)):
+        raise TracingError(
+            f"expected an optimizer {type(trained).__name__}, got {type(optimizer).__name__}",
+            fix="make the optimizer as the trained one was made",
+        )
+    expected, sizes = ([len(group["params"]) for group in item.param_groups] for item in (trained, optimizer))
+    if sizes != expected:
+        raise TracingError(
+            f"the optimizer has groups of {sizes} parameters, the trained one of {expected}",
+            fix="make the optimizer as the trained one was made",
+        )
 
 
 def _unwrap_single(items: dict[str, Any]) -> Any:

@@ -227,7 +227,8 @@ class TrainStep:
         """Copy the state of this training into another model, and another optimizer of its parameters.
 
         Raises:
-            TracingError: This step has several modules or not exactly one optimizer.
+            TracingError: This step has several modules or not exactly one optimizer; or what is given has
+                other parameters. Nothing is copied then.
         """
         copy_state(self._components, model, optimizer)
 
