@@ -1,4 +1,4 @@
-"""Speed of a training step: ours beside eager PyTorch and torch.compile, in one run, on one thread.
+"""Speed of a training step: ours beside eager PyTorch and torch.compile, in one run, on one thread or more.
 
 For each network and optimizer there is a process that makes them and forks one process per contender
 (`turns.py`), which makes its steps there: the first one is timed, with an empty cache of Inductor's and
@@ -10,6 +10,7 @@ ranked. Linux only, and torch.compile needs a C++ compiler.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -50,11 +51,11 @@ def run_case(options: argparse.Namespace) -> dict[str, Any]:
     results = {name: {"error": reason} for name, reason in missing.items() if reason is not None}
     with (
         tempfile.TemporaryDirectory(prefix="npu-bench-") as cache,
-        workers(able, 1, Path(cache)) as made,
+        workers(able, options.threads[0], Path(cache)) as made,
     ):
         measure([worker for worker in made if worker.is_ready], options.seconds)
         results |= {worker.name: judged(worker.result()) for worker in made}
-    return {"model": model, "optimizer": optimizer, "contenders": results}
+    return {"model": model, "optimizer": optimizer, "threads": options.threads[0], "contenders": results}
 
 
 def judged(result: dict[str, Any]) -> dict[str, Any]:
@@ -78,10 +79,10 @@ def in_process(options: argparse.Namespace, *arguments: str) -> Any:
 def measured(options: argparse.Namespace) -> dict[str, Any]:
     """Measure everything, and print it on the way."""
     results: dict[str, Any] = {**machine(), "load": os.getloadavg()[0], "cases": [], "depths": []}
-    for model in options.models:
-        for optimizer in options.optimizers:
-            results["cases"].append(in_process(options, "--case", f"{model}/{optimizer}"))
-            print_case(results["cases"][-1])
+    for model, optimizer, threads in itertools.product(options.models, options.optimizers, options.threads):
+        arguments = ("--case", f"{model}/{optimizer}", "--threads", str(threads))
+        results["cases"].append(in_process(options, *arguments))
+        print_case(results["cases"][-1])
     if options.depths:
         results["depths"] = in_process(
             options, "--depths", ",".join(map(str, options.depths)), "--only-depths"
@@ -104,6 +105,9 @@ def parse() -> argparse.Namespace:
         type=lambda text: [int(word) for word in text.split(",") if word],
         default=train_depth.DEPTHS,
         help="layers of the transformers whose tracing is timed (default: 6,12,24,48); '' for none",
+    )
+    parser.add_argument(
+        "--threads", type=lambda text: [int(word) for word in text.split(",")], default=[1], help="1, or 1,2"
     )
     parser.add_argument(
         "--seconds", type=float, default=1.0, help="to measure each contender for (default: 1)"

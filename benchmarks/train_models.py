@@ -84,4 +84,5 @@ MODELS = {
     "mlp-784": Model("MLP 64x784x256x10", lambda: perceptron(64, 784, 256, 10, loss=F.cross_entropy), 0.85),
     "cnn": Model("CNN with batch norm, 32x3x32x32", convolutional, 0.85),
     "transformer": Model("Transformer d64 L2, 16x64", transformer, 0.85),
+    "gpt": Model("GPT d256 L4, 4x128", lambda: transformer(4, 256, 128, 4), 0.85),
 }

@@ -13,7 +13,8 @@ HEAD = """\
 # How fast training steps are
 
 `nox -s bench -- train --page docs/reference/training-benchmarks.md` writes this page.
-Measured on {cpu}, one thread, with PyTorch {torch} and Python {python}, on {date}, at a load of {load:.1f}.
+Measured on {cpu}, with PyTorch {torch} and Python {python}, on {date}, at a load of {load:.1f};
+on one thread where nothing else is said.
 
 A step is forward, loss, backward and optimizer. Each contender runs in a process of its own, and all take
 turns: the times are medians of one run. Compile time is that of the first step, beyond that of a later one,

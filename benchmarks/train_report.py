@@ -19,7 +19,9 @@ OVERHEAD_COLUMNS = ("step of ten tensors", "a call", "its program", "beyond it",
 
 
 def title(case: Case) -> str:
-    return f"{MODELS[case['model']].title}, {OPTIMIZERS[case['optimizer']][0]}"
+    threads = case.get("threads", 1)
+    of_threads = "" if threads == 1 else f", {threads} threads"
+    return f"{MODELS[case['model']].title}, {OPTIMIZERS[case['optimizer']][0]}{of_threads}"
 
 
 def rows(case: Case) -> Iterator[tuple[str, ...]]:

@@ -68,7 +68,7 @@ def test_explain_names_kernels_and_reasons() -> None:
     assert native == {
         "aten.conv2d.default": 2, "aten.relu.default": 2, "aten.add.Tensor": 1, "aten.batch_norm.default": 1,
     }  # fmt: skip
-    assert explained["relu"].kernel == "relu.f32.host"
+    assert explained["relu"].kernel == explained["batch_norm"].kernel == "batch_norm_fwd.f32.host"
     assert explained["add"].kernel == explained["relu_1"].kernel == "fused.host"
     assert explained["relu"].reasons == {"aten": "host is preferred, and takes it"}
     assert explained["conv2d"].kernel == "conv.host"

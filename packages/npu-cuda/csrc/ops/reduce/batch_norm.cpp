@@ -48,7 +48,7 @@ std::vector<OpInfo> batch_norm_infos() {
   return {{.kind = OpKind::BatchNormFwd, .name = "BatchNormFwd", .min_inputs = 1, .max_inputs = 5,
            .num_outputs = 3, .max_outputs = 4,
            .schema = schema("BNEP")},
-          {.kind = OpKind::BatchNormBwd, .name = "BatchNormBwd", .min_inputs = 4, .max_inputs = 5,
+          {.kind = OpKind::BatchNormBwd, .name = "BatchNormBwd", .min_inputs = 4, .max_inputs = 6,
            .num_outputs = 3,
            .schema = schema("BNEB")}};
 }
@@ -59,6 +59,8 @@ Status check_batch_norm_fwd(Class type, const OpCall& call) {
   NPU_TRY(check_counts(call, 1 + statistics, 3 + statistics));
   NPU_TRY(check_input(type, x));
   NPU_TRY(check_elements(x));
+  const bool has_relu = attrs_of<BatchNorm>(call).has_relu();
+  if (has_relu && call.num_inputs == 1 + statistics) return Status::not_implemented("a relu follows a norm with gamma and beta");
   if (statistics > 0 && call.num_outputs > 3) return Status::not_implemented("var is given, and not a result");
   NPU_TRY(check_image(call.outputs[0], x, "y"));
   for (int i = 1; i < call.num_inputs; ++i) NPU_TRY(check_vector(type, call.inputs[i], x, "a parameter"));
@@ -72,7 +74,14 @@ Status check_batch_norm_bwd(Class type, const OpCall& call) {
   NPU_TRY(check_elements(x));
   NPU_TRY(check_image(call.inputs[0], x, "dy"));
   NPU_TRY(check_image(call.outputs[0], x, "dx"));
-  for (int i = 2; i < call.num_inputs; ++i) NPU_TRY(check_vector(type, call.inputs[i], x, "a parameter"));
+  int vectors_end = call.num_inputs;
+  if (attrs_of<BatchNorm>(call).has_relu()) {
+    NPU_TRY(check_counts(call, 5, 6));
+    NPU_TRY(check_image(call.inputs[--vectors_end], x, "y"));
+  } else {
+    NPU_TRY(check_counts(call, 4, 5));
+  }
+  for (int i = 2; i < vectors_end; ++i) NPU_TRY(check_vector(type, call.inputs[i], x, "a parameter"));
   for (int i = 1; i < 3; ++i) NPU_TRY(check_vector(type, call.outputs[i], x, "a gradient"));
   return {};
 }

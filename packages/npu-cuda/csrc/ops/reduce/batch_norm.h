@@ -5,6 +5,8 @@
 //   BatchNormFwd: (x[, gamma, beta]) -> (y, mean, rstd[, var]), var without a correction; with running statistics also
 //     mean and var, which are not results then
 //   BatchNormBwd: (dy, x, mean, rstd[, gamma]) -> (dx, dgamma, dbeta); with running statistics var for rstd
+// With a relu behind a norm with gamma and beta, y is what the relu returns; the gradient takes that y as its last
+// input, and dy is the gradient of it.
 #pragma once
 
 #include "ops/pointwise/pointwise.h"
@@ -14,13 +16,14 @@ namespace npu::reduce {
 
 struct BatchNorm {
   float eps = 1e-5f;
-  uint32_t flags = 0;  // 1: running statistics
+  uint32_t flags = 0;  // 1: running statistics; 2: a relu follows
   float eps_rest = 0;  // added to eps: float64 needs more digits than float32 has
 
   static std::vector<AttrField> fields() {
     return {field("eps", &BatchNorm::eps), field("flags", &BatchNorm::flags), field("eps_rest", &BatchNorm::eps_rest)};
   }
   bool has_running() const { return flags & 1; }
+  bool has_relu() const { return flags & 2; }
 };
 
 std::vector<OpInfo> batch_norm_infos();
@@ -59,6 +62,17 @@ struct NormalizeAffine {
   template <class V>
   static NPU_INLINE Results<V, 1> at(const Attrs&, V x, V mean, V rstd, V gamma, V beta) {
     return {{fma(x - mean, rstd * gamma, beta)}};
+  }
+};
+
+struct NormalizeRelu {
+  using Attrs = None;
+  static constexpr Row row{"BatchNormFwd", OpKind{15}, kReal, "(V x, V mean, V rstd, V gamma, V beta)",
+                           "(y)", "",
+                           "relu((x - mean) * (rstd * gamma) + beta)"};
+  template <class V>
+  static NPU_INLINE Results<V, 1> at(const Attrs& p, V x, V mean, V rstd, V gamma, V beta) {
+    return pointwise::op::EltwiseRelu::at<V>({}, NormalizeAffine::at<V>(p, x, mean, rstd, gamma, beta).of[0]);
   }
 };
 

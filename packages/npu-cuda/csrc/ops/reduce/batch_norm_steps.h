@@ -83,6 +83,7 @@ Status launch_batch_norm_fwd(const OpCall& call) {
   const bool is_affine = call.num_inputs - (attrs.has_running() ? 2 : 0) == 3;
   if (!is_affine) return Steps::template pointwise<step::Normalize>(last.to(y));
   last.channels(call.inputs[1], x.rank).channels(call.inputs[2], x.rank);
+  if (attrs.has_relu()) return Steps::template pointwise<step::NormalizeRelu>(last.to(y));
   return Steps::template pointwise<step::NormalizeAffine>(last.to(y));
 }
 
@@ -117,10 +118,15 @@ struct Kept {
   }
 };
 
+// The gradient of the norm itself: that of a relu behind it is where the result will be.
+inline const TensorDesc& gradient_of_norm(const OpCall& call) {
+  return attrs_of<BatchNorm>(call).has_relu() ? call.outputs[0] : call.inputs[0];
+}
+
 // Products of tensors of other strides are kept, and then added.
 template <class Steps>
 bool keeps_products(const OpCall& call) {
-  const TensorDesc &dy = call.inputs[0], &x = call.inputs[1];
+  const TensorDesc &dy = gradient_of_norm(call), &x = call.inputs[1];
   return !same_numbers(dy.strides, x.strides, x.rank) || !Steps::sums_products(x, call.inputs[2]);
 }
 
@@ -132,12 +138,17 @@ inline TensorDesc x_beside(const TensorDesc& dy, TensorDesc x) {
 
 template <class Steps>
 Status launch_batch_norm_bwd(const OpCall& call) {
-  const TensorDesc &dy = call.inputs[0], &x = call.inputs[1], &mean = call.inputs[2];
+  const TensorDesc &dy = gradient_of_norm(call), &x = call.inputs[1], &mean = call.inputs[2];
   const TensorDesc &dx = call.outputs[0], &dgamma = call.outputs[1], &dbeta = call.outputs[2];
   const auto attrs = attrs_of<BatchNorm>(call);
   const bool has_projection = keeps_products<Steps>(call);
   const Kept<typename Steps::Number> kept(call, has_projection);
   const auto next = [&] { return StepCall(call, kept.rest); };
+  int num_norm_inputs = call.num_inputs;
+  if (attrs.has_relu()) {
+    const TensorDesc& y = call.inputs[--num_norm_inputs];
+    NPU_TRY(Steps::template pointwise<pointwise::op::ReluBwd>(next().input(call.inputs[0]).input(y).to(dy)));
+  }
   TensorDesc rstd = call.inputs[3];
   if (attrs.has_running()) {
     NPU_TRY(Steps::template pointwise<step::InverseDeviation>(next().input(rstd).attrs(attrs).to(kept.rstd)));
@@ -158,7 +169,7 @@ Status launch_batch_norm_bwd(const OpCall& call) {
   last.input(dy).input(x).channels(mean, x.rank).channels(rstd, x.rank);
   last.channels(dgamma, x.rank).channels(dbeta, x.rank);
   last.attrs(count);
-  if (call.num_inputs == 4) return Steps::template pointwise<step::Gradient>(last.to(dx));
+  if (num_norm_inputs == 4) return Steps::template pointwise<step::Gradient>(last.to(dx));
   return Steps::template pointwise<step::GradientAffine>(last.channels(call.inputs[4], x.rank).to(dx));
 }
 
@@ -180,7 +191,8 @@ uint64_t bwd_bytes(const OpCall& call) {
     StepCall step(call, nullptr);
     return Steps::template reduction_bytes<op::Sum>(step.input(tensor).attrs(axes).to(call.outputs[1]));
   };
-  const uint64_t reductions = std::max(bytes_for(call.inputs[0]), bytes_for(has_projection ? kept.projection : x_beside(call.inputs[0], x)));
+  const TensorDesc& dy = gradient_of_norm(call);
+  const uint64_t reductions = std::max(bytes_for(dy), bytes_for(has_projection ? kept.projection : x_beside(dy, x)));
   return Kept<typename Steps::Number>::bytes(x, has_projection) + reductions;
 }
 

@@ -83,15 +83,15 @@ Status load_fwd(const OpCall& call, void** state) {
   NPU_TRY((load_reduction<op::Mean, Number>(call, state)));
   NPU_TRY((load_reduction<op::Var, Number>(call, state)));
   return load_pointwise<Number, pointwise::op::Cast, step::InverseDeviation, step::Normalize,
-      step::NormalizeAffine>(call, state);
+      step::NormalizeAffine, step::NormalizeRelu>(call, state);
 }
 
 template <class Number>
 Status load_bwd(const OpCall& call, void** state) {
   NPU_TRY((load_reduction<op::Sum, Number>(call, state)));
   NPU_TRY((load_reduction<op::Sum, Number, Centered>(call, state)));
-  return load_pointwise<Number, step::InverseDeviation, step::Projection, step::Scale, step::Gradient,
-      step::GradientAffine>(call, state);
+  return load_pointwise<Number, pointwise::op::ReluBwd, step::InverseDeviation, step::Projection, step::Scale,
+      step::Gradient, step::GradientAffine>(call, state);
 }
 
 template <Class type>

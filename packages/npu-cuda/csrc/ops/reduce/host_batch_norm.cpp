@@ -100,7 +100,7 @@ class Slice {
   }
 
   OpCall call_;
-  TensorDesc inputs_[5], outputs_[4];
+  TensorDesc inputs_[6], outputs_[4];
 };
 
 template <class Steps>

@@ -16,6 +16,7 @@ from npu_cuda.backend.costs import CALL_OVERHEAD, seconds_of, seconds_on_cuda
 from npu_cuda.backend.fusion import fuse
 from npu_cuda.backend.optimizer_rules import OPTIMIZER_STEPS
 from npu_cuda.backend.program import PreparedProgram, ProgramInstance, copy_program, kernel_ops
+from npu_cuda.backend.relu_fusion import join_relus
 from npu_cuda.backend.selection import SelectingOnce, select_ops
 from npu_cuda.backend.state_rows import add_saving_ops, can_overwrite
 from npu_cuda.backend.view_rules import VIEW
@@ -232,7 +233,7 @@ class HostBackend(NativeBackend):
         return [torch.device("cpu")]
 
     def _fused(self, ops: Sequence[BackendOp], graph: Graph) -> Sequence[BackendOp]:
-        return fuse(ops, graph.outputs, self.name)
+        return fuse(join_relus(ops, graph.outputs, self.name), graph.outputs, self.name)
 
     def prepare(self, graph: Graph, ops: Sequence[BackendOp], device: torch.device) -> PreparedProgram:
         _use_threads_of_pytorch()  # some ops have memory for each
@@ -348,7 +349,8 @@ class CudaBackend(NativeBackend):
         return next((reason for op in ops if (reason := _slow_product(op))), None)
 
     def _fused(self, ops: Sequence[BackendOp], graph: Graph) -> Sequence[BackendOp]:
-        return ops if _C.chain_compiler()["absence"] else fuse(ops, graph.outputs, self.name)
+        joined = join_relus(ops, graph.outputs, self.name)
+        return joined if _C.chain_compiler()["absence"] else fuse(joined, graph.outputs, self.name)
 
     def by_cost(self) -> Backend | None:
         return None if _is_emulated() else PricedCudaBackend()

@@ -17,7 +17,7 @@ CHANNELS_LAST = {  # shape, strides
     "16 channels last": ((4, 16, 9, 8), (1152, 1, 128, 16)),
     "27 channels last": ((3, 27, 5, 7), (945, 1, 189, 27)),
 }
-RUNNING = 1
+RUNNING, RELU = 1, 2  # of the flags
 
 
 def _axes(x: Array) -> tuple[int, ...]:
@@ -30,7 +30,8 @@ def _wide(vector: Array, x: Array) -> Array:
 
 def _forward(inputs: Sequence[Array], attrs: Attrs, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
     x, *rest = (np.asarray(each, np.float64) for each in inputs)
-    if int(attrs["flags"]) == RUNNING:
+    flags = int(attrs["flags"])
+    if flags & RUNNING:
         mean, variance = rest[-2:]
         rest = rest[:-2]
     else:
@@ -39,12 +40,16 @@ def _forward(inputs: Sequence[Array], attrs: Attrs, shapes: Sequence[tuple[int, 
         rstd = 1 / np.sqrt(variance + attrs["eps"] + attrs["eps_rest"])
     gamma, beta = rest or (np.ones_like(mean), np.zeros_like(mean))
     y = (x - _wide(mean, x)) * _wide(rstd * gamma, x) + _wide(beta, x)
+    if flags & RELU:
+        y = np.where(y < 0, 0, y)
     return [y, mean, rstd, variance][: len(shapes)]
 
 
 def _backward(inputs: Sequence[Array], attrs: Attrs) -> list[Array]:
     dy, x, mean, rstd, *gamma = (np.asarray(each, np.float64) for each in inputs)
-    is_running = int(attrs["flags"]) == RUNNING
+    if int(attrs["flags"]) & RELU:
+        dy = np.where(gamma.pop() <= 0, 0, dy)
+    is_running = int(attrs["flags"]) & RUNNING
     if is_running:
         with np.errstate(invalid="ignore"):
             rstd = 1 / np.sqrt(rstd + attrs["eps"] + attrs["eps_rest"])
@@ -79,9 +84,22 @@ def _cases(images: int, statistics: int, affine: int, *, keeps: bool) -> Iterato
                     )  # fmt: skip
 
 
+def _with_relu(case: Case, images: int) -> Iterator[Case]:
+    """Yield a case with a relu behind the norm, whose result its gradient takes as the last input."""
+    shape = case.inputs[0].shape
+    if shape == SHAPES[0] or (shape not in SHAPES and case.inputs[0].dtype == "float32"):
+        flags = int(case.attrs["flags"])
+        yield replace(
+            case, name=f"{case.name}, relu", inputs=(*case.inputs, *case.inputs[:1] * (images - 1)),
+            attrs={**case.attrs, "flags": flags | RELU}, domain="positive" if flags & RUNNING else "any",
+        )  # fmt: skip
+
+
 def _forward_cases() -> Iterator[Case]:
     for case in _cases(1, 2, 2, keeps=False):
         yield case
+        if len(case.inputs) == (5 if case.attrs["flags"] == RUNNING else 3):
+            yield from _with_relu(case, 1)
         if case.attrs["flags"] != RUNNING:
             outputs = (*case.outputs, case.outputs[-1])
             yield replace(case, name=f"{case.name}, with its variance", outputs=outputs)
@@ -90,6 +108,7 @@ def _forward_cases() -> Iterator[Case]:
 def _backward_cases() -> Iterator[Case]:
     for case in _cases(2, 2, 1, keeps=True):
         yield case
+        yield from _with_relu(case, 2)
         dy, x, *vectors = case.inputs
         if x.strides is not None:
             inputs = (replace(dy, strides=None), x, *vectors)
@@ -136,6 +155,10 @@ def _forward_refusals() -> Iterator[Refusal]:
         "statistics are missing", right.inputs[:1], right.outputs, "NotImplemented",
         "it takes 3 or 5 inputs, not 1", {"flags": RUNNING},
     )  # fmt: skip
+    yield Refusal(
+        "a relu without gamma and beta", (x,), right.outputs, "NotImplemented",
+        "a relu follows a norm with gamma and beta", {"flags": RELU},
+    )  # fmt: skip
     given = (x, *(vector,) * 4)
     yield Refusal(
         "a variance that is given is a result", given, (*right.outputs, vector), "NotImplemented",
@@ -146,7 +169,16 @@ def _forward_refusals() -> Iterator[Refusal]:
 
 def _backward_refusals() -> Iterator[Refusal]:
     x, vector = TensorLayout((4, 6)), TensorLayout((6,))
-    yield from _refusals("BatchNormBwd", Case("right", (x, x, vector, vector), (x, vector, vector)))
+    right = Case("right", (x, x, vector, vector), (x, vector, vector))
+    yield Refusal(
+        "what a relu returned is missing", right.inputs, right.outputs, "NotImplemented",
+        "it takes 5 or 6 inputs, not 4", {"flags": RELU},
+    )  # fmt: skip
+    yield Refusal(
+        "the relu is not one of x", (*right.inputs, vector), right.outputs, "NotImplemented",
+        "y is [6], x is [4, 6]", {"flags": RELU},
+    )  # fmt: skip
+    yield from _refusals("BatchNormBwd", right)
 
 
 BATCH_NORMS = (
