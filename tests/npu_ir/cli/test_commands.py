@@ -160,6 +160,7 @@ def test_run_gives_the_same_for_the_same_seed(npu: Command, tmp_path: Path) -> N
     assert torch.equal(run("--random-weights 1 --seed 5"), first)
     assert not torch.equal(run("--random-weights 2 --seed 5"), first)
     assert not torch.equal(run("--random-weights 1 --seed 6"), first)
+    assert torch.equal(run("--random-weights"), run("--random-weights 0"))
 
 
 def test_results_that_cannot_be_written_leave_nothing(tmp_path: Path) -> None:

@@ -57,8 +57,10 @@ def add_weights(parser: argparse.ArgumentParser, help: str, use: str = "") -> No
     weights.add_argument(
         "--random-weights",
         type=int,
+        nargs="?",
+        const=0,
         metavar="SEED",
-        help=f"{use}make up weights: to see it run, or to time it",
+        help=f"{use}make up weights: to see it run, or to time it (default seed: 0)",
     )
     add_constants(parser, use)
 
