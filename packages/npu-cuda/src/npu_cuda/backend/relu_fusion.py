@@ -1,7 +1,7 @@
 """Fusion of relus into the batch norms before them, and of their gradients into those of the norms.
 
-The norm writes what the relu returns, and its gradient reads the gradient of that: two passes over memory
-fewer. The results are those of the ops one by one, to the bit.
+The norm writes what the relu returns, and its gradient reads the gradient of that: one pass over memory
+fewer in each direction. The results are those of the ops one by one, to the bit.
 """
 
 from __future__ import annotations
