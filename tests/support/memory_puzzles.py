@@ -50,6 +50,8 @@ def check(
     sizes: dict[str, int] | None = None,
     backend: str | Backend | Sequence[Backend] = "aten",
     tolerance: float = 0.0,
+    *,
+    any_nan: bool = False,
 ) -> None:
     """Compare three calls, and one node by node, with the interpreter; nothing that was given may change."""
     weights = random_weights(graph, seed=1)
@@ -63,14 +65,14 @@ def check(
     for attempt in range(3):
         torch.manual_seed(3)
         leaves, mutations = executor.run_flat(args, kwargs)
-        assert_same(leaves, expected, f"the result of call {attempt}", tolerance)
-        assert_same(mutations, updates, f"what call {attempt} updates", tolerance)
+        assert_same(leaves, expected, f"the result of call {attempt}", tolerance, any_nan=any_nan)
+        assert_same(mutations, updates, f"what call {attempt} updates", tolerance, any_nan=any_nan)
         assert sharing(leaves, outside) <= shared
         executor.reset()
     torch.manual_seed(3)
     observed, mutations = executor.run_flat(args, kwargs, observe=lambda node, outputs: None)
-    assert_same(observed, expected, "the result node by node", tolerance)
-    assert_same(mutations, updates, "what a run node by node updates", tolerance)
+    assert_same(observed, expected, "the result node by node", tolerance, any_nan=any_nan)
+    assert_same(mutations, updates, "what a run node by node updates", tolerance, any_nan=any_nan)
     assert_same(outside, before, "what was given")
 
 

@@ -8,14 +8,29 @@ from torch.utils import _pytree
 from tests.support.comparison import same_bits
 
 
-def assert_same(actual: Any, expected: Any, what: str, tolerance: float = 0.0) -> None:
-    """Fail unless both nest alike, in containers of the same types, and agree at every leaf."""
+def assert_same(
+    actual: Any, expected: Any, what: str, tolerance: float = 0.0, *, any_nan: bool = False
+) -> None:
+    """Fail unless both nest alike, in containers of the same types, and agree at every leaf.
+
+    With ``any_nan``, one kind of NaN is as good as another: which one a sum of two of them is, is up to the
+    order of the operands of an instruction.
+    """
     actual_leaves, actual_spec = _pytree.tree_flatten(actual)
     expected_leaves, expected_spec = _pytree.tree_flatten(expected)
     assert actual_spec == expected_spec, f"{what} nests as {actual_spec}, not as {expected_spec}"
     assert _containers(actual) == _containers(expected), f"{what} consists of other types"
+    if any_nan:
+        actual_leaves, expected_leaves = (
+            list(map(_with_one_nan, leaves)) for leaves in (actual_leaves, expected_leaves)
+        )
     for index, (left, right) in enumerate(zip(actual_leaves, expected_leaves, strict=True)):
         _assert_same_leaf(left, right, f"leaf {index} of {what}", tolerance)
+
+
+def _with_one_nan(leaf: Any) -> Any:
+    is_float = isinstance(leaf, torch.Tensor) and leaf.dtype.is_floating_point and leaf.dtype.itemsize > 1
+    return torch.where(leaf.isnan(), torch.nan, leaf) if is_float and leaf.layout is torch.strided else leaf
 
 
 def _containers(tree: Any) -> list[type]:
