@@ -122,6 +122,15 @@ KNOWN_FAILURES: tuple[KnownFailure, ...] = (
         {"npu_ir/capture/test_refusals.py": ("test_special_calls_are_dropped_or_what_is_in_them",)},
     ),
     KnownFailure(
+        "2.11",
+        "torch.export fails by a TypeError of its own where a result is a dataclass that cannot be hashed",
+        {
+            "npu_ir/capture/test_export_messages.py": (
+                "test_a_result_of_an_unknown_type_is_told_by_its_name_alone",
+            )
+        },
+    ),
+    KnownFailure(
         "2.9 2.10 2.11",
         "`torch.sym_sum` takes one sequence only, not any number of arguments",
         {"npu_ir/ops/test_scalars.py": ("test_a_program_on_numbers_computes",)},
