@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import pytest
