@@ -255,7 +255,7 @@ def check(case: Case, runners: Iterable[str], folder: Path) -> None:
 
 
 def usual_cases() -> list[Any]:
-    """Return all models as parameters: two in five run always; of those that differ in operators only, a seventh."""
+    """Return all models as parameters: 2 of 5 run always; of those that differ in operators only, 1 of 7."""
     of_operators = {case.id for case in cases_of(OPERATOR_TABLES)}
     others = [case for case in CASES if case.id not in of_operators]
     same_capture = [case for case in CASES if case.id in of_operators]
