@@ -1,5 +1,6 @@
-"""Shared test setup: fixed seed, one thread, profiles of hypothesis, and what a run leaves out."""
+"""Shared test setup: fixed seed, one thread, garbage, profiles of hypothesis, and what a run leaves out."""
 
+import gc
 import os
 from collections import Counter
 
@@ -28,6 +29,7 @@ hypothesis.settings.load_profile("normal")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()  # until all is imported
     torch.set_num_threads(1)
     config.stash[LEFT_OUT] = Counter()
 
@@ -47,6 +49,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=list(without))
         items[:] = [item for item in items if item not in without]
         config.stash[WITHOUT_GPU] = len(without)
+
+
+def pytest_collection_finish() -> None:
+    """Have garbage collections pass over what was imported, which takes them long, and be fewer."""
+    gc.freeze()
+    gc.set_threshold(5_000, 20, 20)
+    gc.enable()
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> str | list[str]:

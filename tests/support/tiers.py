@@ -31,15 +31,16 @@ def thin(cases: Sequence[T], keep: int, name: Callable[[T], str] | None = None) 
 
 def some(rows: Sequence[T], keep: int) -> Sequence[T]:
     """Return so many rows of a table, evenly spread; all of them in the exhaustive tier."""
-    if _is_exhaustive() or keep >= len(rows):
+    if is_exhaustive() or keep >= len(rows):
         return rows
     return [rows[index * len(rows) // keep] for index in range(keep)]
 
 
 def examples(usual: int, **options: Any) -> hypothesis.settings:
     """Return the settings of a property test: so many examples, ten times as many in the exhaustive tier."""
-    return hypothesis.settings(max_examples=usual * 10 if _is_exhaustive() else usual, **options)
+    return hypothesis.settings(max_examples=usual * 10 if is_exhaustive() else usual, **options)
 
 
-def _is_exhaustive() -> bool:
+def is_exhaustive() -> bool:
+    """Return whether this is a run of the exhaustive tier."""
     return hypothesis.settings.get_current_profile_name() == "exhaustive"

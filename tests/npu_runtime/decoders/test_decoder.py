@@ -30,8 +30,18 @@ def llama() -> tuple[Any, DecoderGraphs]:
     return extracted("llama")
 
 
-def decoder(llama: tuple[Any, DecoderGraphs], **options: Any) -> Decoder:
-    return Decoder(llama[1], llama[0].state_dict(), **options)
+@pytest.fixture(scope="module")
+def used() -> Decoder:
+    """Return a decoder that other tests have used."""
+    model, graphs = extracted("llama")
+    return Decoder(graphs, model.state_dict())
+
+
+@pytest.fixture
+def made(used: Decoder) -> Decoder:
+    """Return a decoder without any text."""
+    used.reset()
+    return used
 
 
 def check(name: str, count: int, backends: Sequence[str | None]) -> None:
@@ -61,7 +71,7 @@ def test_two_hundred_tokens_of_each_architecture_are_those_of_transformers(name:
 
 
 def test_the_cache_is_written_in_place_and_shared(llama: tuple[Any, DecoderGraphs]) -> None:
-    made = decoder(llama)
+    made = Decoder(llama[1], llama[0].state_dict())
     states = [made.executor(count)._engine._state.tensors for count in (1, 4)]
     before = [item.data_ptr() for item in states[0]]
 
@@ -79,9 +89,8 @@ def test_the_cache_is_written_in_place_and_shared(llama: tuple[Any, DecoderGraph
 
 
 @pytest.mark.smoke
-def test_a_text_goes_on_where_it_ended(llama: tuple[Any, DecoderGraphs]) -> None:
+def test_a_text_goes_on_where_it_ended(llama: tuple[Any, DecoderGraphs], made: Decoder) -> None:
     model, _ = llama
-    made = decoder(llama)
     whole = torch.cat([PROMPTS, PROMPTS.flip(1)], 1)
 
     first = made.feed(PROMPTS)
@@ -96,8 +105,7 @@ def test_a_text_goes_on_where_it_ended(llama: tuple[Any, DecoderGraphs]) -> None
     torch.testing.assert_close(made.feed(PROMPTS), first, rtol=0, atol=0)
 
 
-def test_a_row_ends_at_a_stop_token(llama: tuple[Any, DecoderGraphs]) -> None:
-    made = decoder(llama)
+def test_a_row_ends_at_a_stop_token(made: Decoder) -> None:
     free = made.generate(PROMPTS, max_new_tokens=12)
     stop = int(free[0, 13])
 
@@ -110,8 +118,7 @@ def test_a_row_ends_at_a_stop_token(llama: tuple[Any, DecoderGraphs]) -> None:
         assert set(found[row, end + 1 :].tolist()) <= {95}
 
 
-def test_tokens_come_one_by_one(llama: tuple[Any, DecoderGraphs]) -> None:
-    made = decoder(llama)
+def test_tokens_come_one_by_one(made: Decoder) -> None:
 
     stream = made.stream(PROMPTS, max_new_tokens=5)
     first = next(stream)
@@ -121,8 +128,7 @@ def test_tokens_come_one_by_one(llama: tuple[Any, DecoderGraphs]) -> None:
     assert torch.equal(torch.stack(columns, 1), made.generate(PROMPTS, max_new_tokens=5)[:, 11:])
 
 
-def test_a_stream_is_not_mixed_with_another_use(llama: tuple[Any, DecoderGraphs]) -> None:
-    made = decoder(llama)
+def test_a_stream_is_not_mixed_with_another_use(made: Decoder) -> None:
     stream = made.stream(PROMPTS, max_new_tokens=5)
     next(stream)
 
@@ -132,10 +138,12 @@ def test_a_stream_is_not_mixed_with_another_use(llama: tuple[Any, DecoderGraphs]
         next(stream)
 
 
-def test_repetitions_are_penalized_as_in_transformers(llama: tuple[Any, DecoderGraphs]) -> None:
+def test_repetitions_are_penalized_as_in_transformers(
+    llama: tuple[Any, DecoderGraphs], made: Decoder
+) -> None:
     expected = generate(llama[0], PROMPTS, 20, repetition_penalty=1.7)
 
-    found = decoder(llama).generate(PROMPTS, max_new_tokens=20, sampling=Sampling(repetition_penalty=1.7))
+    found = made.generate(PROMPTS, max_new_tokens=20, sampling=Sampling(repetition_penalty=1.7))
 
     assert torch.equal(found, expected)
 
@@ -157,8 +165,7 @@ def test_tokens_are_drawn_as_often_as_they_are_likely(kept: dict[str, Any]) -> N
     torch.testing.assert_close(shares, likely / likely.sum(), rtol=0, atol=1e-3)
 
 
-def test_drawn_tokens_depend_on_the_seed_alone(llama: tuple[Any, DecoderGraphs]) -> None:
-    made = decoder(llama)
+def test_drawn_tokens_depend_on_the_seed_alone(made: Decoder) -> None:
     texts = [
         made.generate(PROMPTS, max_new_tokens=16, sampling=Sampling(temperature=2.0, seed=seed))
         for seed in (1, 2, 1)
@@ -195,9 +202,11 @@ def test_drawn_tokens_depend_on_the_seed_alone(llama: tuple[Any, DecoderGraphs])
         "count": (lambda d: d.executor(7), "there is no graph for 7 tokens, but for 1, 4"),
     },
 )
-def test_wrong_calls_are_refused(call: Any, message: str, llama: tuple[Any, DecoderGraphs]) -> None:
+def test_wrong_calls_are_refused(call: Any, message: str, made: Decoder) -> None:
+    made.reset()
+
     with pytest.raises(UsageError, match=message):
-        call(decoder(llama, passes="default"))
+        call(made)
 
 
 @each_row(
@@ -221,8 +230,7 @@ def test_wrong_numbers_are_refused(options: dict[str, Any], message: str) -> Non
         Sampling(**options)
 
 
-def test_a_refused_call_leaves_the_cache(llama: tuple[Any, DecoderGraphs]) -> None:
-    made = decoder(llama, passes="default")
+def test_a_refused_call_leaves_the_cache(made: Decoder) -> None:
     made.feed(PROMPTS)
 
     with pytest.raises(UsageError, match="there is no place for 70 more"):

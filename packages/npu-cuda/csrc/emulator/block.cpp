@@ -56,7 +56,11 @@ std::string Block::run(dim3 size, uint3 index, const std::function<void()>& thre
 
 void Block::make_threads() {
   const uint32_t count = size_.x * size_.y * size_.z;
-  threads_.assign(count, Thread{});
+  threads_.resize(count);
+  for (Thread& thread : threads_) {
+    thread.state = State::Ready;
+    thread.fiber = nullptr;  // all else is written where it waits
+  }
   warps_.assign((count + 31) / 32, Warp{~0u});
   if (count % 32 != 0) warps_.back().present = (1u << count % 32) - 1;
   ended_ = at_barrier_ = 0;

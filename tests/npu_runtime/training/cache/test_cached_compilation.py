@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -260,18 +259,28 @@ print(step.artifact.cache_note.split()[0], loss.item())
 """
 
 
-def start(script: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+def start(*words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True)
+
+
+# One process runs a script, writes another text into it and runs it again.
+RUN_AGAIN = """\
+import runpy, sys
+path, text = sys.argv[1:]
+runpy.run_path(path, run_name="__main__")
+open(path, "w").write(text)
+runpy.run_path(path, run_name="__main__")
+"""
 
 
 def test_other_processes_load_a_step_until_its_source_is_edited(steps, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    first, second = start(script).communicate()[0].split(), start(script).communicate()[0].split()
-    script.write_text(SCRIPT.replace("FACTOR = 2.0", "FACTOR = 3.0"))
+    first = start(str(script)).communicate()[0].split()
 
-    third = start(script).communicate()[0].split()
+    lines = start("-c", RUN_AGAIN, str(script), SCRIPT.replace("2.0", "3.0")).communicate()[0].splitlines()
 
+    second, third = (line.split() for line in lines)
     assert (first[0], second[0], third[0]) == ("stored", "loaded", "stored")
     assert first[1] == second[1] != third[1]
 
@@ -281,8 +290,8 @@ def test_processes_may_write_at_the_same_time(steps, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
 
-    outputs = [process.communicate()[0].split() for process in [start(script) for _ in range(3)]]
+    outputs = [process.communicate()[0].split() for process in [start(str(script)) for _ in range(3)]]
 
     assert len({loss for _, loss in outputs}) == 1
     assert [path.suffix for path in steps.iterdir()] == [".safetensors"]
-    assert start(script).communicate()[0].split() == ["loaded", outputs[0][1]]
+    assert start(str(script)).communicate()[0].split() == ["loaded", outputs[0][1]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -20,23 +22,41 @@ DAMAGES = {
 }
 
 
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """Return the file of a step, its content, and the loss that the step computes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NPU_CACHE", str(tmp_path_factory.mktemp("stored")))
+        step = TrainStep(*parts(), F.mse_loss, cache=True)
+        loss = bits(step(*BATCH))
+    file = Path(note(step).removeprefix("stored in "))
+    return file.name, file.read_bytes(), loss
+
+
 @pytest.mark.parametrize("damage", [pytest.param(item, id=name) for name, item in DAMAGES.items()])
-def test_a_damaged_file_is_ignored_and_replaced(steps, damage):
-    model, optimizer = parts()
-    wanted = bits(TrainStep(model, optimizer, F.mse_loss, cache=True)(*BATCH))
-    (file,) = steps.iterdir()
-    file.write_bytes(damage(file.read_bytes()))
+def test_a_damaged_file_is_ignored_and_replaced(steps, stored, damage):
+    name, content, wanted = stored
+    steps.mkdir(parents=True)
+    (steps / name).write_bytes(damage(content))
 
-    model, optimizer = parts()
-    step = TrainStep(model, optimizer, F.mse_loss, cache=True)
+    step = TrainStep(*parts(), F.mse_loss, cache=True)
     with pytest.warns(CacheWarning, match="a damaged file in the cache of training steps is replaced"):
-        step(*BATCH)
-    again_model, again_optimizer = parts()
-    again = TrainStep(again_model, again_optimizer, F.mse_loss, cache=True)
+        loss = bits(step(*BATCH))
 
-    assert note(step).startswith("stored")
-    assert bits(again(*BATCH)) == wanted
-    assert note(again).startswith("loaded")
+    assert note(step) == f"stored in {steps / name}"
+    assert loss == wanted
+    assert (steps / name).read_bytes() == content
+
+
+def test_a_replaced_file_is_loaded(steps, stored):
+    name, content, wanted = stored
+    steps.mkdir(parents=True)
+    (steps / name).write_bytes(content)
+
+    step = TrainStep(*parts(), F.mse_loss, cache=True)
+
+    assert bits(step(*BATCH)) == wanted
+    assert note(step) == f"loaded from {steps / name}"
 
 
 def test_a_file_of_another_key_is_ignored(steps):

@@ -19,12 +19,13 @@ START = 256  # bytes before the tensor; keeps its alignment, and holds the canar
 CANARY = 64  # bytes after it
 
 # Around inputs: NaN in each float dtype, so that a read there spoils the result.
-INPUT_CANARY = np.frombuffer(b"\xa5\xff", np.uint8)
+INPUT_CANARY = b"\xa5\xff"
 # Around outputs: not NaN, so that a NaN written there is seen.
-OUTPUT_CANARY = np.frombuffer(b"\x5a\x3c", np.uint8)
-POISON = np.frombuffer(b"\xff\xff", np.uint8)  # NaN, too: the initial content of an output
+OUTPUT_CANARY = b"\x5a\x3c"
+POISON = b"\xff"  # NaN, too: the initial content of an output
 
 
+@lru_cache(maxsize=1024)
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(prod(max(size, 1) for size in shape[axis + 1 :]) for axis in range(len(shape)))
 
@@ -50,12 +51,12 @@ class GuardedTensor:
         last = sum((size - 1) * stride for size, stride in zip(layout.shape, strides, strict=True))
         span = (last + 1) * item if prod(layout.shape) else 0
         size = self._start + span + (0 if exact else CANARY)
-        # Not by np.resize, which is slow at repeating little.
-        self._written = np.tile(OUTPUT_CANARY if values is None else INPUT_CANARY, -(-size // 2))[:size]
+        canary = OUTPUT_CANARY if values is None else INPUT_CANARY
+        self._written = np.frombuffer(bytearray(canary * -(-size // 2)), np.uint8)[:size]
         self._base = _C.empty((self._written.size,), "uint8", device)
         self.tensor = self._base.view(layout.shape, strides, self._start // item, layout.dtype)
         if values is None:
-            self._elements(self._written)[...] = np.resize(POISON, item).view(storage_of(layout.dtype))
+            self._elements(self._written)[...] = np.frombuffer(POISON * item, storage_of(layout.dtype))
             self._base.copy_from(self._written.tobytes())
         else:
             self.write(values)
@@ -73,7 +74,7 @@ class GuardedTensor:
 
     def stored_elements(self) -> Array:
         """Return the elements on the device in their storage dtype."""
-        return self._elements(np.frombuffer(bytearray(self._base.to_bytes()), np.uint8)).copy()
+        return self._elements(np.frombuffer(self._base.to_bytes(), np.uint8)).copy()
 
     def values(self) -> Array:
         return decode(self.stored_elements(), self.layout.dtype)

@@ -14,27 +14,32 @@ from npu_cuda.testing.memory import CallMemory, check_results, contiguous_stride
 Call = Callable[[CallMemory], None]
 
 
-def run_case(row: OpRow, case: Case, device: str) -> Iterator[Outcome]:
+def run_case(row: OpRow, case: Case, device: str, *, is_whole: bool = True) -> Iterator[Outcome]:
     """Run by op_call, by each kernel that takes the case, by a program and by a captured graph.
 
     One more run uses memory of the exact size. On the emulated device, threads and blocks also run in another
-    order, which must not change a bit. Since it takes long there, what repeats others is left out (op_call in
-    larger memory, a program that is not captured), and so are all calls but those of the kernels in two cases
-    of three: the kernels have memory of the exact size then.
+    order, which must not change a bit. Since it takes long there, what repeats others is left out: op_call in
+    larger memory, and a program that is not captured.
+
+    Args:
+        row: The op.
+        case: The case.
+        device: As ``devices()`` names it.
+        is_whole: Otherwise each kernel runs, and op_call in memory of the exact size; on the emulated device
+            the kernels alone, in such memory. Few of the many cases of an op need more.
     """
 
     def run(way: str, call: Call, *, exact: bool = False) -> Outcome:
         return _run_call(row, case, CallMemory.of(case, device, exact=exact), device, way, "", call)
 
     is_slow = is_emulated(device)
-    is_whole = not is_slow or _number_of(case) // 3 % 3 == 0
-    if not is_slow:
+    if is_whole and not is_slow:
         yield run("op_call", _op_call(row, case))
-    if is_whole:
+    if is_whole or not is_slow:
         yield run("op_call, exact memory", _op_call(row, case), exact=True)
     for kernel in kernels_of(row, device):
-        yield from _run_kernel(row, case, device, kernel, exact=not is_whole)
-    if not is_slow:
+        yield from _run_kernel(row, case, device, kernel, exact=is_slow and not is_whole)
+    if is_whole and not is_slow:
         yield run("program", _program_call(row, case, device, capture=False))
     if is_whole:
         yield run("graph", _program_call(row, case, device, capture=True))

@@ -48,17 +48,18 @@ def error_of(actual: Array, expected: Array, dtype: str, tolerance: Tolerance) -
     if tolerance == Tolerance():
         return _exact_error(actual, wanted, dtype)
     got, want = decode(actual, dtype), decode(wanted, dtype)
-    if not np.array_equal(np.isnan(got), np.isnan(want)):
-        return float(
-            "inf"
-        ), f"{int(np.sum(np.isnan(got) != np.isnan(want)))} elements are NaN on one side only"
-    difference = np.abs(np.nan_to_num(got) - np.nan_to_num(want))
+    if not (np.isfinite(got).all() and np.isfinite(want).all()):
+        if not np.array_equal(np.isnan(got), np.isnan(want)):
+            count = int(np.sum(np.isnan(got) != np.isnan(want)))
+            return float("inf"), f"{count} elements are NaN on one side only"
+        got, want = np.nan_to_num(got), np.nan_to_num(want)
+    difference = np.abs(got - want)
     with np.errstate(over="ignore"):
-        size = float(np.linalg.norm(np.nan_to_num(want).ravel()))
+        size = float(np.linalg.norm(want.ravel()))
         error = float(np.linalg.norm(difference.ravel())) / (size or 1.0)
     if error > tolerance.relative:
         return error, f"the relative error is {error:.2e}, more than {tolerance.relative:.2e}"
-    limit = tolerance.absolute * np.maximum(1.0, np.abs(np.nan_to_num(want)))
+    limit = tolerance.absolute * np.maximum(1.0, np.abs(want))
     if np.any(difference > limit):
         return (
             error,

@@ -17,6 +17,7 @@ TINY = {"float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
 HUGE = {"float32": 3.4028234663852886e38, "float16": 65504.0, "bfloat16": 3.3895313892515355e38}
 
 
+@lru_cache
 def storage_of(dtype: str) -> np.dtype[Any]:
     """Return the NumPy dtype of the bytes; bfloat16, which NumPy lacks, is stored as uint16."""
     return np.dtype("uint16" if dtype == "bfloat16" else dtype)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+import torch
 
 from npu_runtime._torch.norms import corrected_norms
 
@@ -74,14 +77,20 @@ def overwritten_inputs() -> dict[int, int]:
 @contextlib.contextmanager
 def undecomposed_composite_ops() -> Iterator[None]:
     """Trace composite ops such as ``linear`` without decomposition; gradients would need the parts."""
-    from torch.export.exported_program import (
-        _override_composite_implicit_decomp,
-        _split_decomp_table_to_cia_and_python_decomp,
-    )
+    from torch.export.exported_program import _override_composite_implicit_decomp
 
-    kept, _ = _split_decomp_table_to_cia_and_python_decomp({})
-    with _override_composite_implicit_decomp(kept):
+    registered = torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd")
+    with _override_composite_implicit_decomp(_kept_ops(frozenset(registered))):
         yield
+
+
+@functools.lru_cache(maxsize=1)
+def _kept_ops(_registered: frozenset[str]) -> Mapping[Any, Callable[..., Any]]:
+    """Return the composite ops that PyTorch can trace whole; to find those takes 50 ms."""
+    from torch.export.exported_program import _split_decomp_table_to_cia_and_python_decomp
+
+    kept: Mapping[Any, Callable[..., Any]] = _split_decomp_table_to_cia_and_python_decomp({})[0]
+    return kept
 
 
 def box_function(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -22,8 +22,8 @@ FORMS = {
     "MultiClipByNorm": "ClipByNorm", "MultiUnscale": "Unscale",
 }  # fmt: skip
 RAGGED = ((7,), (), (0, 3), (1,), (33, 20), (4099,), (5, 2, 2000))
-# Places: more than a table of a launch has, of three operands and of one.
-MANY, MANY_SINGLE = 400, 640
+# Places: more than a table of a launch has, of three operands and of one; those of the emulator are small.
+MANY, MANY_SINGLE = (100, 170) if _C.build_info()["mode"] == "EMULATE" else (400, 640)
 
 
 def _snake(name: str) -> str:

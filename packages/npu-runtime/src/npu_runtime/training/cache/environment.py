@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import builtins
 import functools
 import hashlib
 import importlib
@@ -11,7 +11,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from types import (
     BuiltinFunctionType,
@@ -192,20 +192,30 @@ def _add_patches(content: ContentHash) -> None:
     """
     is_own = _OwnFunctions()
     for module_name in sorted(filter(_is_patchable, list(sys.modules))):
-        for key, item in list(vars(sys.modules[module_name]).items()):
-            if issubclass(type(item), type) and item.__module__ == module_name:
-                for name, member in list(vars(item).items()):
-                    if is_own.is_patch(member):
-                        _add_patch(content, f"{module_name}.{key}.{name}", member)
-            elif is_own.is_patch(item):
-                _add_patch(content, f"{module_name}.{key}", item)
+        for name, item in _names_of_code(module_name, is_own.harmless):
+            if is_own.is_patch(item):
+                _add_patch(content, f"{module_name}.{name}", item)
         if module_name in _CORE:
             content.add_text(module_name, *_names_in(sys.modules[module_name], content))
     _add_patches_of_python(content, is_own)
 
 
+def _names_of_code(module_name: str, left_out: Set[type]) -> Iterator[tuple[str, Any]]:
+    """Yield each name in a module and in its classes, with its item, but for items of some types."""
+    for key, item in list(vars(sys.modules[module_name]).items()):
+        if type(item) in left_out:
+            continue
+        if issubclass(type(item), type) and item.__module__ == module_name:
+            for name, member in list(vars(item).items()):
+                if type(member) not in left_out:
+                    yield f"{key}.{name}", member
+        else:
+            yield key, item
+
+
 def _add_patches_of_python(content: ContentHash, is_own: _OwnFunctions) -> None:
     """Add functions, and numbers, that stand in those modules of Python that count as known."""
+    content.add_text("builtins", _identity_of(_BUILTINS, content))  # once, though each module has them
     for module_name in _STANDARD:
         for key, item in sorted(vars(sys.modules[module_name]).items()):
             if is_own.is_patch(item):
@@ -229,6 +239,7 @@ class _OwnFunctions:
     """A test whether functions are of known modules or imported there, made once for a file and module."""
 
     def __init__(self) -> None:
+        self.harmless: set[type] = set()  # types of which no item is a patch
         self._known: dict[tuple[str, str], bool] = {}
         self._kinds: dict[type, bool] = {}
 
@@ -244,18 +255,23 @@ class _OwnFunctions:
     def is_patch(self, item: Any, depth: int = 4) -> bool:
         """Return whether an item is, wraps or binds a function that is not of a known module."""
         kind = type(item)
-        item = _FUNCTION_OF.get(kind, _itself)(item)
+        if kind in _FUNCTION_OF:
+            item = _FUNCTION_OF[kind](item)
         if type(item) is FunctionType:
             if not self(item):
                 return not _is_of_named_tuple(item)
-            return depth > 0 and any(
-                self.is_patch(part, depth - 1) for part in _wrapped_in(item) if type(part) in _CALLABLES
-            )
-        if kind in (functools.partial, functools.partialmethod):
-            return depth > 0 and self.is_patch(item.func, depth - 1)
-        if kind is MethodType:
+            return depth > 0 and any(self.is_patch(part, depth - 1) for part in _wrapped_in(item))
+        if kind in _BINDING:
+            return self._binds_patch(item, depth)
+        is_foreign = self._is_foreign(kind)
+        if not is_foreign and kind not in _FUNCTION_OF and not issubclass(kind, type):
+            self.harmless.add(kind)
+        return is_foreign
+
+    def _binds_patch(self, item: Any, depth: int) -> bool:
+        if type(item) is MethodType:
             return self.is_patch(item.__func__) or self._is_foreign(type(item.__self__))
-        return self._is_foreign(kind)
+        return depth > 0 and self.is_patch(item.func, depth - 1)
 
     def _is_foreign(self, kind: type) -> bool:
         """Return whether a class is of neither Python, PyTorch, this project nor what they import."""
@@ -274,14 +290,25 @@ def _is_of_named_tuple(function: FunctionType) -> bool:
     return is_made and function.__code__.co_names == ("_tuple_new",)
 
 
-def _wrapped_in(function: FunctionType) -> Iterator[Any]:
-    yield vars(function).get("__wrapped__")
+def _wrapped_in(function: FunctionType) -> Sequence[Any]:
+    """Return what may be called of what a function wraps or closes over."""
+    wrapped = getattr(function, "__wrapped__", None)
+    if function.__closure__ is None and wrapped is None:  # most
+        return ()
+    return [part for part in (wrapped, *_closed_over(function)) if type(part) in _CALLABLES]
+
+
+def _closed_over(function: FunctionType) -> Iterator[Any]:
     for cell in function.__closure__ or ():
-        with contextlib.suppress(ValueError):  # not assigned yet
+        try:
             yield cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
 
 
+_BUILTINS = vars(builtins)
 _CALLABLES = (FunctionType, MethodType, functools.partial)
+_BINDING = (functools.partial, functools.partialmethod, MethodType)
 
 
 def _add_patch(content: ContentHash, name: str, item: Any) -> None:
@@ -293,7 +320,7 @@ def _names_in(module: ModuleType, content: ContentHash) -> Iterator[str]:
     """Yield each name in a module, and in its classes, with what it stands for."""
     for key, item in list(vars(module).items()):
         is_submodule = type(item) is ModuleType and item.__name__ == f"{module.__name__}.{key}"
-        if is_submodule or key in _SET_BY_PYTORCH:
+        if is_submodule or key in _SET_BY_PYTORCH or item is _BUILTINS:
             continue
         yield f"{key} {_identity_of(item, content)}"
         if issubclass(type(item), type) and item.__module__ == module.__name__:
