@@ -202,6 +202,15 @@ class TensorType:
         return f"{text}@[{', '.join(map(str, self.strides))}]"
 
 
+def dense_type(shape: tuple[int, ...], dtype: torch.dtype, strides: Sequence[Dim] | None) -> TensorType:
+    """Return a type of these strides: without any where the tensor is contiguous, as PyTorch defines it."""
+    if strides is not None and 0 not in shape:
+        for size, stride, usual in zip(shape, strides, contiguous_strides(shape), strict=True):
+            if size != 1 and stride != usual:
+                return TensorType(shape, dtype, tuple(strides))
+    return TensorType(shape, dtype)
+
+
 def _require_integers(type: TensorType, dims: Sequence[Dim]) -> tuple[int, ...]:
     for dim in dims:
         if not isinstance(dim, int):
