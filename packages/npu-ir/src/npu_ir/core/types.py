@@ -126,7 +126,11 @@ class TensorType:
     @property
     def symbols(self) -> set[str]:
         """The names of the symbols in its sizes and strides."""
-        return symbols_in(self.shape if self.strides is None else (*self.shape, *self.strides))
+        sizes = self.shape if self.strides is None else (*self.shape, *self.strides)
+        for size in sizes:
+            if size.__class__ is not int:
+                return symbols_in(sizes)
+        return set()  # the usual case
 
     def substitute(self, values: Mapping[str, Dim]) -> TensorType:
         """Return the type with symbols replaced."""
@@ -213,7 +217,7 @@ def dense_type(shape: tuple[int, ...], dtype: torch.dtype, strides: Sequence[Dim
 
 def _require_integers(type: TensorType, dims: Sequence[Dim]) -> tuple[int, ...]:
     for dim in dims:
-        if not isinstance(dim, int):
+        if dim.__class__ is not int and not isinstance(dim, int):
             raise GraphError(
                 f"{type} has symbolic sizes", fix="specialize the graph first: graph.specialize({...})"
             )
