@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias, cast, get_args
 import torch
 
 from npu_ir.errors import GraphError, ParseError
-from npu_ir.symbolic.expressions import Dim, Expr, substitute_symbols, symbols_in
+from npu_ir.symbolic.expressions import Dim, substitute_symbols, symbols_in
 
 ScalarKind: TypeAlias = Literal["int", "float", "bool", "none"]
 SCALAR_KINDS: tuple[str, ...] = get_args(ScalarKind)
@@ -71,7 +71,7 @@ def contiguous_strides(shape: Sequence[Dim]) -> tuple[Dim, ...]:
     step: Dim = 1
     for size in reversed(shape):
         strides.append(step)
-        if isinstance(size, Expr) or size > 1:
+        if size.__class__ is not int or size > 1:  # by class: an expression has no order
             step *= size
     return tuple(reversed(strides))
 

@@ -35,12 +35,12 @@ class PackPanels(Pass):
             if node.in_prologue:
                 continue
             problem = convolution_problem(graph, node)
-            if problem is None and convolution_of(node).groups > 1 and not convolution_of(node).is_depthwise:
-                problem = f"it has {convolution_of(node).groups} groups"
-            if problem is not None:
-                self.refuse(node, problem, "pack")
+            item = convolution_of(node) if problem is None else None
+            if item is not None and item.groups > 1 and not item.is_depthwise:
+                problem = f"it has {item.groups} groups"
+            if problem is not None or item is None:
+                self.refuse(node, problem or "", "pack")
                 continue
-            item = convolution_of(node)
             tile = panel_tile(item) if is_channels_last(item.input) else None
             self._pack(graph, item) if tile is None else self._pack_points(graph, item, tile)
             changed = True
