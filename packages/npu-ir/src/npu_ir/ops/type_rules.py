@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import torch
 
@@ -99,11 +99,9 @@ def _broadcast(left: Sequence[Any], right: Sequence[Any]) -> tuple[Any, ...] | N
 def _permute(types: list[TensorType], attrs: _Attrs) -> TensorType | None:
     (input,), order = types, attrs.get("dims")
     rank = input.rank
-    if not _are_integers(order) or sorted(axis % rank if rank else axis for axis in order) != list(
-        range(rank)
-    ):
+    if not _are_integers(order) or not all(-rank <= axis < rank for axis in order):
         return None
-    if not all(-rank <= axis < rank for axis in order):
+    if sorted(axis % rank for axis in order) != list(range(rank)):
         return None
     strides = input.static_strides
     shape = tuple([input.static_shape[axis] for axis in order])
@@ -185,7 +183,7 @@ def _is_in_memory_format(type: TensorType) -> bool:
     return type.strides is None or type.memory_format is torch.channels_last
 
 
-def _are_integers(sizes: Any) -> bool:
+def _are_integers(sizes: Any) -> TypeGuard[list[int]]:
     return sizes.__class__ is list and all(size.__class__ is int for size in sizes)
 
 

@@ -14,7 +14,7 @@ class Network:
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
         self._edges: list[list[int]] = []  # by node: the numbers of the edges that leave it
-        # By edge. Number 2 * i + 1 is edge 2 * i backwards, with the capacity that flow on that can give back.
+        # By edge. Number 2 * i + 1 is edge 2 * i backwards: its capacity is the flow that it can give back.
         self._ends: list[int] = []
         self._left: list[int] = []
         self._unlimited: list[int] = []
