@@ -20,7 +20,7 @@ class Network:
         self._unlimited: list[int] = []
 
     def add_edge(self, start: Hashable, end: Hashable, capacity: int | None = None) -> None:
-        """Add an edge; None is no limit. Every path from source to sink has an edge with one."""
+        """Add an edge, without a limit if ``capacity`` is None. Every path to the sink has a limited edge."""
         first, last, edge = self._number(start), self._number(end), len(self._ends)
         self._edges[first].append(edge)
         self._edges[last].append(edge + 1)
