@@ -328,6 +328,41 @@ def test_a_pass_that_breaks_a_rule_is_named(item: Any, message: Any) -> None:
     graph.check()
 
 
+def test_the_pass_that_broke_the_graph_is_named_where_others_follow_or_fail(
+    chain: Graph,
+) -> None:
+    with pytest.raises(PassError, match="break-shapes broke the graph: .*'nonsense'"):
+        run(chain, BreakShapes(), Failing(inside=False))
+
+    with pytest.raises(PassError, match="break-shapes broke the graph: .*'nonsense'"):
+        PassManager([BreakShapes(), DropAlias]).optimize(chain)
+
+
+def test_a_failure_that_does_not_come_again_is_raised(chain: Graph) -> None:
+    runs: list[Graph] = []
+
+    def fails_once(self: Pass, graph: Graph) -> bool:
+        runs.append(graph)
+        if len(runs) == 1:
+            raise PassError("sample has no luck")
+        return False
+
+    with pytest.raises(PassError, match="sample has no luck"):
+        run(chain, pass_that(fails_once))
+    assert len(runs) == 2
+
+
+def test_to_optimize_makes_the_same_graph_and_counts_nothing(
+    chain: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = run(chain, DropAlias, ReluToClamp).graph
+    monkeypatch.setattr("npu_passes.manager.manager.graph_statistics", None)  # a call of it would fail
+
+    found = PassManager([DropAlias, ReluToClamp]).optimize(chain)
+
+    assert found == expected
+
+
 def test_a_graph_that_is_broken_before_is_no_fault_of_a_pass(chain: Graph) -> None:
     chain.set_attrs(chain.node("b"), {"nonsense": 1})
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from npu_ir import execute_ir, extract_ir
 from npu_passes import PassManager
 from npu_passes.core.edit import Edit
-from npu_passes.patterns import Match, Rule, aten, attr, commutative, output, shared
+from npu_passes.patterns import Match, Rule, aten, attr, commutative, one_of, output, shared, var
 from tests.support.corpus.case import Holding
 from tests.support.passes.pattern_cases import (
     DOUBLE_NEG,
@@ -185,3 +185,16 @@ def test_a_reason_to_refuse_is_kept() -> None:
         "neg_1",
         "not today",
     )
+
+
+def test_a_rule_is_tried_only_where_the_graph_has_every_op_of_its_pattern() -> None:
+    looks: list[Any] = []
+    seen = var("y", where=lambda item: looks.append(item) is not None)
+    rule = Rule("minus", sub(one_of(EXP, neg(aten.exp.default(x))), seen), x)
+
+    run(capture(lambda x, y: x.relu() - y, *data()), rule)
+    without = list(looks)
+    run(capture(lambda x, y: x.exp() - y, *data()), rule)
+
+    assert without == []
+    assert len(looks) > 0

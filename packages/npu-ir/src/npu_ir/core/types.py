@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias, cast, get_args
 import torch
 
 from npu_ir.errors import GraphError, ParseError
-from npu_ir.symbolic.expressions import Dim, Expr, substitute_symbols, symbols_in
+from npu_ir.symbolic.expressions import Dim, substitute_symbols, symbols_in
 
 ScalarKind: TypeAlias = Literal["int", "float", "bool", "none"]
 SCALAR_KINDS: tuple[str, ...] = get_args(ScalarKind)
@@ -71,7 +71,7 @@ def contiguous_strides(shape: Sequence[Dim]) -> tuple[Dim, ...]:
     step: Dim = 1
     for size in reversed(shape):
         strides.append(step)
-        if isinstance(size, Expr) or size > 1:
+        if size.__class__ is not int or size > 1:  # by class: an expression has no order
             step *= size
     return tuple(reversed(strides))
 
@@ -126,7 +126,11 @@ class TensorType:
     @property
     def symbols(self) -> set[str]:
         """The names of the symbols in its sizes and strides."""
-        return symbols_in(self.shape if self.strides is None else (*self.shape, *self.strides))
+        sizes = self.shape if self.strides is None else (*self.shape, *self.strides)
+        for size in sizes:
+            if size.__class__ is not int:
+                return symbols_in(sizes)
+        return set()  # the usual case
 
     def substitute(self, values: Mapping[str, Dim]) -> TensorType:
         """Return the type with symbols replaced."""
@@ -202,9 +206,18 @@ class TensorType:
         return f"{text}@[{', '.join(map(str, self.strides))}]"
 
 
+def dense_type(shape: tuple[int, ...], dtype: torch.dtype, strides: Sequence[Dim] | None) -> TensorType:
+    """Return a type of these strides: without any where the tensor is contiguous, as PyTorch defines it."""
+    if strides is not None and 0 not in shape:
+        for size, stride, usual in zip(shape, strides, contiguous_strides(shape), strict=True):
+            if size != 1 and stride != usual:
+                return TensorType(shape, dtype, tuple(strides))
+    return TensorType(shape, dtype)
+
+
 def _require_integers(type: TensorType, dims: Sequence[Dim]) -> tuple[int, ...]:
     for dim in dims:
-        if not isinstance(dim, int):
+        if dim.__class__ is not int and not isinstance(dim, int):
             raise GraphError(
                 f"{type} has symbolic sizes", fix="specialize the graph first: graph.specialize({...})"
             )

@@ -57,21 +57,22 @@ class Graph(Signature):
     @property
     def nodes(self) -> tuple[OpNode, ...]:
         """The nodes in order: a snapshot, safe to iterate over while editing."""
-        return tuple(self._iterate())
+        return tuple(self._list())
 
     @property
     def prologue(self) -> tuple[OpNode, ...]:
         """The leading nodes that are evaluated once, when weights are bound."""
-        return tuple(itertools.takewhile(lambda node: node.in_prologue, self._iterate()))
+        return tuple(itertools.takewhile(lambda node: node._in_prologue, self._iterate()))
 
     @property
     def body(self) -> tuple[OpNode, ...]:
         """The nodes after the prologue: those that run at each call."""
-        return tuple(self._iterate(self._last_prologue))
+        return tuple(self._list(self._last_prologue))
 
     def nodes_of(self, *op_types: str) -> Iterator[OpNode]:
         """Yield the nodes of these op types in order; nodes erased during the iteration are skipped."""
-        for node in [node for node in self._iterate() if node.op_type in op_types]:
+        wanted = frozenset(op_types)
+        for node in [node for node in self._list() if node._op_type in wanted]:
             if not node.is_erased:
                 yield node
 
@@ -80,6 +81,13 @@ class Graph(Signature):
         while node is not self._root:
             yield node
             node = node._next
+
+    def _list(self, behind: OpNode | None = None) -> list[OpNode]:
+        nodes, node, end = [], (behind or self._root)._next, self._root
+        while node is not end:
+            nodes.append(node)
+            node = node._next
+        return nodes
 
     def __len__(self) -> int:
         return len(self._nodes)

@@ -34,11 +34,11 @@ def run_nodes(
         ExecutionError: A node fails.
     """
     # Reference counts: a value that other nodes or the results use, too, never drops to 0 here.
-    remaining = {value: len(value.uses) for node in nodes for value in (*node.inputs, *node.outputs)}
+    remaining = {value: value.use_count for node in nodes for value in (*node.inputs, *node.outputs)}
     for node in nodes:
         regions = {
             argument: functools.partial(_run_region, region, device, symbols)
-            for argument, region in node.regions.items()
+            for argument, region in node._regions.items()
         }
         inputs = [values[value] for value in node.inputs]
         outputs = execute_node(node, inputs, device, symbols, regions)

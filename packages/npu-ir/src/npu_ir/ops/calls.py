@@ -120,22 +120,24 @@ def _bind_flat(
     if len(slots) != count or not slots.keys().isdisjoint(attrs):
         return None
     given: dict[str, Template] = {**attrs, **slots}
-    known = [arg for arg in schema.args if arg.name in given]
     # Anything else is in a list, in a record of lists, or unknown.
-    if len(known) < len(given) or any(arg.required and arg.name not in given for arg in schema.args):
+    if not (given.keys() <= schema.by_name.keys() and schema.required <= given.keys()):
         return None
     positional: list[Template] = []
     keyword: dict[str, Template] = {}
     for position, arg in enumerate(schema.args):
-        if arg.has_default and arg.name not in given:
+        name = arg.name
+        if arg.has_default and name not in given:
             continue
-        template = given.get(arg.name)  # None for an optional tensor
+        template = given.get(name)  # None for an optional tensor
         if arg.kwarg_only or len(positional) < position:
-            keyword[arg.name] = template
+            keyword[name] = template
         else:
             positional.append(template)
-    written = tuple([slots[arg.name].index for arg in known if arg.writes and arg.name in slots])
-    return Binding(tuple(positional), keyword, written)
+    if not schema.writes:
+        return Binding(tuple(positional), keyword)
+    written = [slots[arg.name].index for arg in schema.args if arg.writes and arg.name in slots]
+    return Binding(tuple(positional), keyword, tuple(written))
 
 
 def _require_known(schema: OpSchema, operands: Sequence[str] | None, attrs: Mapping[str, Literal]) -> None:

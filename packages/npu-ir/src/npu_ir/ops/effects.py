@@ -10,7 +10,7 @@ import torch
 
 from npu_ir._torch.ops import GETITEM, HigherOrderOperator, OpOverload, has_side_effects
 from npu_ir.core.node import OpNode, Value
-from npu_ir.ops.schema import SCALAR_FUNCTIONS, Op, find_op, schema_of
+from npu_ir.ops.schema import SCALAR_FUNCTIONS, Op, find_op, is_permanent, schema_of
 
 if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph
@@ -47,14 +47,28 @@ def is_pure(node: OpNode) -> bool:
     """
     if not node.outputs:
         return False
-    if node.op_type in SCALAR_FUNCTIONS or node.op_type == _GETITEM:
-        return True
+    known = _purity(node.op_type)
+    if known is not None:
+        return known
     op = find_op(node.op_type)
     if op is None or _has_effects(op):
         return False
     if isinstance(op, HigherOrderOperator):
         return bool(node.regions) and all(map(is_pure, _inner_nodes(node)))
     return not _draws_random_numbers(node, op)
+
+
+@functools.lru_cache(maxsize=4096)
+def _purity(op_type: str) -> bool | None:
+    """Return whether nodes of an op are pure; None if it depends on the node, or the op may change."""
+    if op_type in SCALAR_FUNCTIONS or op_type == _GETITEM:
+        return True
+    op = find_op(op_type) if is_permanent(op_type) else None
+    if not isinstance(op, OpOverload):
+        return None
+    if _has_effects(op):
+        return False
+    return None if _may_draw(op) else True
 
 
 def is_random(node: OpNode) -> bool:

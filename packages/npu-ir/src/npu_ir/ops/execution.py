@@ -123,9 +123,9 @@ def execute_node(
             where=location_of(node),
             fix=f"it was called on {', '.join(map(describe, inputs))}",
         ) from error
-    if results == [None] and not node.outputs:
+    if not node.outputs and results == [None]:
         return []  # an op without results returns None, which is not an output
-    _require_types(node, results, symbols or SymbolValues({}))
+    _require_types(node, results, symbols)
     return results
 
 
@@ -206,7 +206,7 @@ def flatten_results(result: Any) -> list[Any]:
     return [result]
 
 
-def _require_types(node: OpNode, results: Sequence[Any], symbols: SymbolValues) -> None:
+def _require_types(node: OpNode, results: Sequence[Any], symbols: SymbolValues | None) -> None:
     if not isinstance(results, list) or len(results) != len(node.outputs):
         count = len(results) if isinstance(results, list) else type(results).__name__
         raise ExecutionError(
@@ -217,7 +217,7 @@ def _require_types(node: OpNode, results: Sequence[Any], symbols: SymbolValues) 
     for value, result in zip(node.outputs, results, strict=True):
         problem = _type_problem(value, result, symbols)
         # What nothing reads may differ: PyTorch's fake kernels are wrong there (embedding_bag, torch 2.13).
-        if value.uses and problem is not None:
+        if problem is not None and value.use_count:
             raise ExecutionError(
                 f"{node.op_type} returned {describe(result)} for %{value.name}, "
                 f"which is {value.type} in the graph" + problem,
@@ -226,13 +226,13 @@ def _require_types(node: OpNode, results: Sequence[Any], symbols: SymbolValues) 
             )
 
 
-def _type_problem(value: Value, result: Any, symbols: SymbolValues) -> str | None:
+def _type_problem(value: Value, result: Any, symbols: SymbolValues | None) -> str | None:
     """Return the mismatch of a result with its type, or None; add its sizes to ``symbols``."""
     if not is_of_type(result, value.type):
         return ""
     if not value.type.symbols:
         return None
-    misfit = symbols.solve([(value.name, value.type, result)], in_range=False)
+    misfit = (symbols or SymbolValues({})).solve([(value.name, value.type, result)], in_range=False)
     return None if misfit is None else f": {misfit}"
 
 

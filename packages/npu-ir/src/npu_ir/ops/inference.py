@@ -17,6 +17,7 @@ from npu_ir.ops.fake_values import CPU, LARGE, FakeValues, nearest_value
 from npu_ir.ops.meta_types import types_on_meta
 from npu_ir.ops.schema import Op, find_op, schema_of
 from npu_ir.ops.torch_sizes import NotExpressibleError
+from npu_ir.ops.type_rules import types_by_rule
 from npu_ir.symbolic.constraints import Range
 from npu_ir.symbolic.expressions import Dim
 
@@ -45,7 +46,9 @@ def infer_types(
         raise GraphError(
             f"there is no operator {op_type} to infer the types of its results from", fix=_STATE_TYPES
         )
-    return list(_infer(TypedCall.of(op_type, op, inputs, attrs, operands, symbols)))
+    types = [value.type for value in inputs]
+    known = None if symbols else types_by_rule(op_type, types, operands, attrs)
+    return list(known or _infer(TypedCall.of(op_type, op, inputs, attrs, operands, symbols)))
 
 
 @dataclass(frozen=True, slots=True)

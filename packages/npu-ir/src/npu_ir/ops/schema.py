@@ -121,6 +121,7 @@ class OpSchema:
     writes: bool = False  # whether the operator mutates any argument
     # Whether each argument is one tensor or plain data: no lists of tensors, and not a variadic one.
     is_flat: bool = False
+    required: frozenset[str] = frozenset()  # the names of the required arguments, of an operator
 
     @property
     def name(self) -> str:
@@ -164,7 +165,10 @@ def schema_of(op: Op) -> OpSchema:
     returns = tuple(item.name for item in schema.returns)
     writes = any(arg.writes for arg in args)
     is_flat = all(arg.kind in _FLAT_KINDS for arg in args)
-    return OpSchema(op, args, {arg.name: arg for arg in args}, returns, str(schema), writes, is_flat)
+    required = frozenset(arg.name for arg in args if arg.required)
+    return OpSchema(
+        op, args, {arg.name: arg for arg in args}, returns, str(schema), writes, is_flat, required
+    )
 
 
 def _signature_of(op: Op) -> OpSchema:
@@ -203,10 +207,8 @@ def op_type_of(op: Op) -> str:
 
 def resolve(op_type: str) -> OpOverload | None:
     """Return the operator called ``namespace.name.overload``, or None if none is registered."""
-    try:
-        return _aten_op(op_type) if op_type.startswith("aten.") else _look_up(op_type)
-    except _UnknownOpError:
-        return None
+    op = find_op(op_type)
+    return op if isinstance(op, OpOverload) else None
 
 
 class _UnknownOpError(Exception):
@@ -214,12 +216,19 @@ class _UnknownOpError(Exception):
 
 
 @functools.lru_cache(maxsize=4096)
-def _aten_op(op_type: str) -> OpOverload:
-    """Return an operator of PyTorch itself, which stays registered as those of other libraries may not."""
-    op = _look_up(op_type)
-    if op is None:
+def _permanent_op(op_type: str) -> Op | None:
+    """Return a function of numbers, or an operator of PyTorch, which stays registered; None for others."""
+    if op_type in SCALAR_FUNCTIONS:
+        return SCALAR_FUNCTIONS[op_type]
+    op = _look_up(op_type) if is_permanent(op_type) else None
+    if op is None and is_permanent(op_type):
         raise _UnknownOpError
     return op
+
+
+def is_permanent(op_type: str) -> bool:
+    """Return whether an operator of this name stays registered, as those of other libraries may not."""
+    return op_type.startswith("aten.")
 
 
 def _look_up(op_type: str) -> OpOverload | None:
@@ -243,8 +252,12 @@ def _split_op_type(op_type: str) -> tuple[str, str, str] | None:
 
 def find_op(op_type: str) -> Op | None:
     """Return the operator or function of numbers that ``op_type`` names; None if unknown."""
-    if op_type in SCALAR_FUNCTIONS:
-        return SCALAR_FUNCTIONS[op_type]
+    try:
+        op = _permanent_op(op_type)
+    except _UnknownOpError:
+        return None
+    if op is not None:
+        return op
     if op_type.startswith(_HIGHER_ORDER_PREFIX):
         return higher_order_op(op_type.removeprefix(_HIGHER_ORDER_PREFIX))
-    return resolve(op_type)
+    return _look_up(op_type)

@@ -20,6 +20,7 @@ from npu_passes.core.journal import Rewrite, region_path
 from npu_passes.errors import PassError, failure_of
 
 _Type = TensorType | ScalarType
+_USUAL = frozenset({Value, int, float, bool, str, list, type(None)})  # classes of most arguments
 
 
 class Edit:
@@ -133,6 +134,8 @@ class Edit:
 
 def _is_value(item: object) -> bool:
     """Return whether an argument is a value of the graph rather than plain data."""
+    if item.__class__ in _USUAL:
+        return item.__class__ is Value
     if isinstance(item, torch.Tensor):
         raise PassError(
             "a tensor is given as an argument of an op",

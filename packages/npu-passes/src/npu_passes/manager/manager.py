@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from npu_ir import Graph, GraphError, NpuError
@@ -16,7 +17,7 @@ from npu_passes.core.pass_text import format_passes, parse_passes
 from npu_passes.errors import PassError
 from npu_passes.manager.checked_mode import Checked, Results, Trial, find_first_difference
 from npu_passes.manager.dumps import Dumps
-from npu_passes.manager.rounds import Rounds, require_graph
+from npu_passes.manager.rounds import PassRun, Rounds, require_graph
 from npu_passes.manager.signature_check import find_signature_change
 from npu_passes.manager.statistics import FlopCounter, PassResult, PassStatistics, graph_statistics
 
@@ -29,7 +30,7 @@ def optimize(graph: Graph, pipeline: str = "default") -> Graph:
     Raises:
         PassError: The pipeline is unknown, or a pass fails or breaks the graph.
     """
-    return PassManager.of_pipeline(pipeline).run(graph).graph
+    return PassManager.of_pipeline(pipeline).optimize(graph)
 
 
 class PassManager:
@@ -84,36 +85,44 @@ class PassManager:
                 results, or returns the wrong answer to whether it edited the graph. Names the pass, and the
                 rewrite if it can be determined.
         """
-        require_graph(graph)
-        # A large graph is many small live objects: scanning them for garbage takes a third of the time.
-        with pause_gc():
-            return self._run(graph)
+        with _prepared(graph):
+            recorder = _Recorder(graph, self.dump_dir)
+            return recorder.result(self._rewrite(graph, recorder))
 
-    def _run(self, graph: Graph) -> PassResult:
-        graph.check_edits()  # what was extracted, loaded or parsed has been checked as a whole
+    def optimize(self, graph: Graph) -> Graph:
+        """Run the passes over a copy of ``graph`` and return it, as `run` does, but count nothing.
+
+        Raises:
+            GraphError: As for `run`.
+            PassError: As for `run`.
+        """
+        with _prepared(graph):
+            recorder = None if self.dump_dir is None else _Recorder(graph, self.dump_dir)
+            return self._rewrite(graph, recorder).graph
+
+    def _rewrite(self, graph: Graph, recorder: _Recorder | None) -> Rounds:
+        if self.checked is not None or self.dump_dir is not None:
+            return self._run(graph, recorder, verifies_each=True)
+        try:
+            return self._run(graph, recorder, verifies_each=False)
+        except NpuError:
+            # Verified once, behind the last pass, for speed. The second run finds the pass at fault.
+            self._run(graph, None, verifies_each=True)
+            raise
+
+    def _run(self, graph: Graph, recorder: _Recorder | None, *, verifies_each: bool) -> Rounds:
         rounds = Rounds(graph.clone(), self.passes, self.max_rounds)
-        counter = FlopCounter()
-        before = last = graph_statistics(graph, counter)
         trial = None if self.checked is None else Trial(graph, self.checked)
         results = None if trial is None else trial.first
-        dumps = None if self.dump_dir is None else Dumps(self.dump_dir, graph)
-        runs: list[PassStatistics] = []
         for step in rounds.run_passes():
-            now = last
-            if step.edited:
+            if step.edited and verifies_each:
                 self._verify(graph, rounds, step.item)
             # Also where nothing was edited: a pass may have changed data without the graph's methods.
             results = _run_and_compare(rounds, trial, step.item, results)
-            if step.edited:
-                now = graph_statistics(rounds.graph, counter)
-                if dumps is not None:
-                    dumps.write(step.item.name, rounds.graph)
-            runs.append(PassStatistics(str(step.item), step.round, step.rewrites, step.seconds, last, now))
-            last = now
+            if recorder is not None:
+                recorder.record(rounds.graph, step)
         self._verify_whole(graph, rounds)
-        return PassResult(
-            rounds.graph, before, last, tuple(runs), rounds.round, rounds.converged, rounds.journal
-        )
+        return rounds
 
     def _verify(self, original: Graph, rounds: Rounds, item: Pass) -> None:
         """Raise if edits of a pass break a rule of the IR (naming the rewrite) or change the signature."""
@@ -121,21 +130,15 @@ class PassManager:
             rounds.graph.check_edits()
         except GraphError as error:
             raise self._blame(original, rounds, str(item), error) from error
-        change = find_signature_change(original, rounds.graph)
-        if change is not None:
-            raise PassError(
-                f"{item} changed what callers see of the graph: {change}",
-                where=f"graph {original.name!r}",
-                fix="a pass rewrites what is inside: arguments, results, updates and the names of weights"
-                " stay",
-            )
+        _require_same_signature(original, rounds.graph, str(item))
 
     def _verify_whole(self, original: Graph, rounds: Rounds) -> None:
-        """Raise if the graph breaks a rule of the IR that edits through its methods cannot break."""
+        """Raise if the graph breaks a rule of the IR, or has another signature than before."""
         try:
             rounds.graph.check()
         except GraphError as error:
             raise self._blame(original, rounds, "a pass", error) from error
+        _require_same_signature(original, rounds.graph, "a pass")
 
     def _blame(self, original: Graph, rounds: Rounds, who: str, error: GraphError) -> PassError:
         """Return an error that names the rewrite that broke the graph, if it can be determined."""
@@ -166,6 +169,33 @@ class PassManager:
 
     def __repr__(self) -> str:
         return f"<PassManager: {format_passes(self.passes)}>"
+
+
+class _Recorder:
+    """Statistics and dumps of a graph that passes run over."""
+
+    def __init__(self, graph: Graph, dump_dir: Path | None) -> None:
+        self._counter = FlopCounter()
+        self._before = self._last = graph_statistics(graph, self._counter)
+        self._dumps = None if dump_dir is None else Dumps(dump_dir, graph)
+        self._runs: list[PassStatistics] = []
+
+    def record(self, graph: Graph, step: PassRun) -> None:
+        """Record one run of a pass, after it."""
+        before = self._last
+        if step.edited:
+            self._last = graph_statistics(graph, self._counter)
+            if self._dumps is not None:
+                self._dumps.write(step.item.name, graph)
+        text = str(step.item)
+        self._runs.append(PassStatistics(text, step.round, step.rewrites, step.seconds, before, self._last))
+
+    def result(self, rounds: Rounds) -> PassResult:
+        """Return the result of all passes."""
+        runs = tuple(self._runs)
+        return PassResult(
+            rounds.graph, self._before, self._last, runs, rounds.round, rounds.converged, rounds.journal
+        )
 
 
 def replay_rewrites(
@@ -212,6 +242,26 @@ def _run_and_compare(
             fix="npu_passes.bisect(graph, passes), or npu opt --bisect, finds the rewrite",
         )
     return results
+
+
+@contextlib.contextmanager
+def _prepared(graph: Graph) -> Iterator[None]:
+    """Require a valid graph, and pause garbage collection."""
+    require_graph(graph)
+    # A large graph is many small live objects: scanning them for garbage takes a third of the time.
+    with pause_gc():
+        graph.check_edits()  # what was extracted, loaded or parsed has been checked as a whole
+        yield
+
+
+def _require_same_signature(original: Graph, graph: Graph, who: str) -> None:
+    change = find_signature_change(original, graph)
+    if change is not None:
+        raise PassError(
+            f"{who} changed what callers see of the graph: {change}",
+            where=f"graph {original.name!r}",
+            fix="a pass rewrites what is inside: arguments, results, updates and the names of weights stay",
+        )
 
 
 def _is_broken(graph: Graph) -> bool:

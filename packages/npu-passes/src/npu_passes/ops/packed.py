@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from npu_ir import TensorType
+from npu_ir.core.types import dense_type, memory_format_strides
 from npu_passes.ops.registration import register_composite
 
 PACK_MATRIX = "npu.pack_matrix.default"
@@ -38,6 +39,17 @@ def panels_type(matrix: TensorType, width: int) -> TensorType:
 def product_type(input: TensorType, out_features: int) -> TensorType:
     """Return the type of the product of ``packed_linear``."""
     return TensorType((*input.shape[:-1], out_features), input.dtype)
+
+
+def image_type(input: TensorType, result: TensorType) -> TensorType:
+    """Return the type of ``packed_conv2d`` and ``winograd_conv2d``: that of ``result``, but for strides.
+
+    It is contiguous or in channels-last, as the input is: the weights in the panels decide nothing.
+    """
+    strides = None
+    if input.memory_format is torch.channels_last:
+        strides = memory_format_strides(result.shape, torch.channels_last)
+    return dense_type(result.static_shape, result.dtype, strides)
 
 
 @register_composite("(Tensor matrix, int width) -> Tensor")

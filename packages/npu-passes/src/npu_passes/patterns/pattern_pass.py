@@ -13,7 +13,7 @@ from npu_passes.core.base import Pass
 from npu_passes.core.edit import Edit
 from npu_passes.errors import PassError, failure_of
 from npu_passes.patterns.matcher import Match, find_matches
-from npu_passes.patterns.terms import Call, Kind, Namespace, OneOf, Op, Term, Wildcard, subterms
+from npu_passes.patterns.terms import Call, Kind, Namespace, OneOf, Op, Term, Wildcard, required_ops, subterms
 from npu_passes.rewriting.value_replacement import ValueReplacer, equals_up_to_strides
 
 # The replacement of each output of the outermost node; None for an unused output.
@@ -184,10 +184,11 @@ class PatternPass(Pass):
     """
 
     rules: ClassVar[tuple[Rule, ...]] = ()
-    _index: ClassVar[Mapping[str, Sequence[Rule]]] = {}
+    # By the op type of the outermost call: the rules, each with the op types that all its matches contain.
+    _index: ClassVar[Mapping[str, Sequence[tuple[Rule, frozenset[str]]]]] = {}
 
     def __init_subclass__(cls) -> None:
-        index: dict[str, list[Rule]] = {}
+        index: dict[str, list[tuple[Rule, frozenset[str]]]] = {}
         if not (isinstance(cls.rules, tuple) and all(isinstance(rule, Rule) for rule in cls.rules)):
             raise PassError(
                 f"{cls.__name__}.rules is a tuple of rules, not {reprlib.repr(cls.rules)}",
@@ -197,16 +198,24 @@ class PatternPass(Pass):
         for rule in cls.rules:
             if names.count(rule.name) > 1:
                 raise PassError(f"{cls.__name__} has two rules called {rule.name!r}", fix="rename one")
-            index.setdefault(rule.pattern.op_type, []).append(rule)
+            index.setdefault(rule.pattern.op_type, []).append((rule, required_ops(rule.pattern)))
         cls._index = index
         super().__init_subclass__()
 
     def run(self, graph: Graph) -> bool:
         """Apply the rules; linear in the number of nodes."""
+        present = {node.op_type for node in graph.nodes}
+        possible = {
+            op_type: rules
+            for op_type in present & self._index.keys()
+            if (rules := [rule for rule, required in self._index[op_type] if required <= present])
+        }
+        if not possible:
+            return False
         edited = False
         placing = ValueReplacer(graph)
         for node in graph.body:
-            for rule in () if node.is_erased else self._index.get(node.op_type, ()):
+            for rule in () if node.is_erased else possible.get(node.op_type, ()):
                 if self._apply(placing, graph, node, rule):
                     edited = True
                     break

@@ -198,6 +198,19 @@ def one_of(*options: Term) -> OneOf:
     return OneOf(options)
 
 
+def required_ops(term: Term) -> frozenset[str]:
+    """Return the op types that every match of a term contains."""
+    if isinstance(term, OneOf):
+        return frozenset.intersection(*map(required_ops, term.options)) if term.options else frozenset()
+    own: frozenset[str] = frozenset()
+    parts: Iterable[Term] = ()
+    if isinstance(term, Call):
+        own, parts = frozenset({term.op_type}), term.args.values()
+    elif isinstance(term, (list, tuple)):
+        parts = term
+    return own.union(*map(required_ops, parts))
+
+
 def subterms(term: Term, depth: int = 0) -> Iterator[Term]:
     """Yield a term and the terms in it, one for each occurrence.
 

@@ -80,8 +80,8 @@ def defaults_of(op: Op) -> Mapping[str, Any]:
 
 
 def _fill_slots(item: Any, node: OpNode) -> Any:
-    if isinstance(item, Slot):
+    if item.__class__ is Slot:
         return node.inputs[item.index]
-    if isinstance(item, list):
+    if item.__class__ is list:
         return [_fill_slots(part, node) for part in item]
     return item

@@ -31,6 +31,11 @@ def convert_strides(edit: Edit, value: Value, wanted: Type) -> Value:
         return value
     order = _memory_order(wanted, edit.graph.symbols)
     assert order is not None
+    return _copy_in_order(edit, value, order)
+
+
+def _copy_in_order(edit: Edit, value: Value, order: list[int]) -> Value:
+    """Return a dense copy of ``value`` whose dimensions have this order in memory, outermost first."""
     if order == sorted(order):
         return edit.call("aten.clone.default", value, memory_format=torch.contiguous_format)
     # A contiguous copy of the permuted value has the wanted memory order; permute it back.
@@ -95,13 +100,16 @@ def match_strides(edit: Edit, value: Value, old: Value) -> Value:
     """
     if not (isinstance(old.type, TensorType) and old.type.same_shape_and_dtype(value.type)):
         return value
-    if not can_convert_strides(value.type, old.type, edit.graph.symbols):
+    if has_same_strides(value.type, old.type, edit.graph.symbols):
+        return value
+    order = _memory_order(old.type, edit.graph.symbols)
+    if order is None:
         raise PassError(
             f"the replacement is {value.type}, and %{old.name} is {old.type}: the strides differ",
             fix="let the op of the replacement return a tensor in these strides, or refuse such values with"
             " where=",
         )
-    return convert_strides(edit, value, old.type)
+    return _copy_in_order(edit, value, order)
 
 
 class ValueReplacer:

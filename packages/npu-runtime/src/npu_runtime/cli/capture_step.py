@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> None:
     options.progress.stage("tracing the step")
     start = time.perf_counter()
     step = _trace(parts, options.name)
-    graph = step.graph if passes is None else PassManager(passes).run(step.graph).graph
+    graph = step.graph if passes is None else PassManager(passes).optimize(step.graph)
     seconds = time.perf_counter() - start
     options.progress.stage("saving")
     lines = graph_lines(graph_facts(graph))

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from npu_ir import Graph, OpNode, Value
+from npu_ir import Graph, OpNode, TensorType, Value
+from npu_ir.core.types import dense_type, memory_format_strides
 from npu_passes import Pass, within
 from npu_passes.core.edit import Edit
 from npu_passes.rewriting.arguments import arguments_of
@@ -22,7 +23,12 @@ from npu_runtime.cpu.costs import (
     seconds_saved_by_panels,
     seconds_saved_in_training,
 )
-from npu_runtime.cpu.layouts import choose_channels_last, is_layout_agnostic, is_layout_sensitive
+from npu_runtime.cpu.layouts import (
+    choose_channels_last,
+    is_image,
+    is_layout_agnostic,
+    is_layout_sensitive,
+)
 
 
 class ChannelsLast(Pass):
@@ -109,7 +115,7 @@ class _Relayout:
         self.has_edited = True
         with self._pass.rewrite(self._graph, "channels-last", node) as edit:
             arguments = {name: self._convert(edit, item) for name, item in arguments_of(node).items()}
-            outputs = edit.calls(node.op_type, name=node.name, **arguments)
+            outputs = edit.calls(node.op_type, types=_types_of_results(node), name=node.name, **arguments)
             for old, new in zip(node.outputs, outputs, strict=True):
                 back = match_strides(edit, new, old)
                 edit.replace(old, back)
@@ -139,6 +145,23 @@ class _Relayout:
                 self._graph.move_to_prologue(copy.producer)
             self._images[item] = copy
         return self._images[item]
+
+
+def _types_of_results(node: OpNode) -> list[TensorType] | None:
+    """Return the types of the results on images in channels-last; None if PyTorch has to say so.
+
+    Convolutions of every kind that PyTorch has for float32 on the CPU return images in channels-last then.
+    Where an image has one channel or one pixel, both layouts are one.
+    """
+    if not all(map(is_image, node.outputs)):
+        return None
+    types = [value.tensor_type for value in node.outputs]
+    if not any(map(is_layout_sensitive, node.outputs)):
+        return types
+    if node.op_type not in CONVOLUTIONS:
+        return None
+    strides = memory_format_strides(types[0].shape, torch.channels_last)
+    return [dense_type(types[0].static_shape, types[0].dtype, strides)]
 
 
 def _is_convertible(value: Value) -> bool:

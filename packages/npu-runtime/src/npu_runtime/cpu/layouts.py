@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterator, Mapping
-from typing import Any
 
 import torch
 
@@ -14,6 +13,7 @@ from npu_passes.rewriting.arguments import arguments_of
 from npu_passes.rewriting.weight_dependence import Weights
 from npu_runtime._torch.ops import OpOverload
 from npu_runtime.cpu.costs import copy_seconds, is_channels_last
+from npu_runtime.cpu.minimum_cut import Network
 
 # At least as fast in channels-last.
 _BY_NAME = frozenset(
@@ -109,36 +109,28 @@ def choose_channels_last(
     """
     if not any(seconds > 0 for seconds in saved.values()):
         return set()
-    import networkx  # here: loading it takes 0.2 s, which graphs without convolutions do not need
-
-    network = networkx.DiGraph()
-    network.add_nodes_from([_LAST, _CONTIGUOUS])
+    network = Network()
     for node, seconds in saved.items():
         cost = round(abs(seconds) * _PICOSECONDS)
         if seconds > 0:
-            network.add_edge(_LAST, node, capacity=cost)
+            network.add_edge(_LAST, node, cost)
         elif seconds < 0:
-            network.add_edge(node, _CONTIGUOUS, capacity=cost)
+            network.add_edge(node, _CONTIGUOUS, cost)
     images = dict.fromkeys(value for node in saved for value in (*node.inputs, *node.outputs))
     for value in images:
         if is_layout_sensitive(value) and value not in weights and value not in fixed:
             _add_image(network, value, saved)
-    residual = networkx.algorithms.flow.boykov_kolmogorov(network, _LAST, _CONTIGUOUS)
-    # The nodes that the source reaches are the smallest of all minimum cuts (Ford and Fulkerson, 1956).
-    left = networkx.DiGraph(
-        (start, end) for start, end, edge in residual.edges(data=True) if edge["flow"] < edge["capacity"]
-    )
-    side = networkx.descendants(left, _LAST) if _LAST in left else set()
+    side = network.side_of_source(_LAST, _CONTIGUOUS)
     return {node for node in saved if node in side}
 
 
-def _add_image(network: Any, value: Value, movable: Collection[OpNode]) -> None:
+def _add_image(network: Network, value: Value, movable: Collection[OpNode]) -> None:
     """Add the cost of a copy of ``value``, paid if its producer and readers are on both sides."""
     # One copy serves all readers, so pairwise edges would count it several times. Hence two auxiliary nodes.
     # Edges without a capacity have no limit: by them, `some` is on the side of the source if any neighbour
     # is, and `all` on that of the sink if any neighbour is.
     some_last, all_last = ("some", value), ("all", value)
-    network.add_edge(some_last, all_last, capacity=round(copy_seconds(value.tensor_type) * _PICOSECONDS))
+    network.add_edge(some_last, all_last, round(copy_seconds(value.tensor_type) * _PICOSECONDS))
     for side in _sides(value, movable):
         if side is not _CONTIGUOUS:
             network.add_edge(side, some_last)

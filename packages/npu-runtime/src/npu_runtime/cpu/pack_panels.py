@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from npu_ir import Graph
 from npu_passes import Pass, within
-from npu_passes.ops.packed import MOST_WIDTH, PACKED_CONV2D, panel_width
+from npu_passes.ops.packed import MOST_WIDTH, PACKED_CONV2D, image_type, panel_width
 from npu_passes.ops.winograd import WINOGRAD_CONV2D
 from npu_passes.rewriting.value_replacement import match_strides
 from npu_runtime.cpu.convolutions import CONVOLUTIONS, Convolution, convolution_of, convolution_problem
@@ -35,12 +35,12 @@ class PackPanels(Pass):
             if node.in_prologue:
                 continue
             problem = convolution_problem(graph, node)
-            if problem is None and convolution_of(node).groups > 1 and not convolution_of(node).is_depthwise:
-                problem = f"it has {convolution_of(node).groups} groups"
-            if problem is not None:
-                self.refuse(node, problem, "pack")
+            item = convolution_of(node) if problem is None else None
+            if item is not None and item.groups > 1 and not item.is_depthwise:
+                problem = f"it has {item.groups} groups"
+            if problem is not None or item is None:
+                self.refuse(node, problem or "", "pack")
                 continue
-            item = convolution_of(node)
             tile = panel_tile(item) if is_channels_last(item.input) else None
             self._pack(graph, item) if tile is None else self._pack_points(graph, item, tile)
             changed = True
@@ -64,6 +64,7 @@ class PackPanels(Pass):
                 list(item.padding),
                 list(item.dilation),
                 item.out_channels,
+                type=image_type(item.input.tensor_type, item.output.tensor_type),
                 name=item.node.name,
             )
             edit.replace(item.output, match_strides(edit, result, item.output))
@@ -76,5 +77,6 @@ class PackPanels(Pass):
             panels = edit.to_prologue(pack(edit, matrix, MOST_WIDTH))
             padding = list(item.padding)
             arguments = item.input, panels, item.bias, padding, tile, item.out_channels
-            result = edit.call(WINOGRAD_CONV2D, *arguments, name=item.node.name)
+            type = image_type(item.input.tensor_type, item.output.tensor_type)
+            result = edit.call(WINOGRAD_CONV2D, *arguments, type=type, name=item.node.name)
             edit.replace(item.output, match_strides(edit, result, item.output))

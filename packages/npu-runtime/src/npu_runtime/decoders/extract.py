@@ -204,7 +204,7 @@ def _quantization_of(given: str | Pass | None) -> list[Pass]:
 
 
 def _rewrite(graph: Graph, passes: Sequence[Pass]) -> Graph:
-    return PassManager(passes).run(graph).graph if passes else graph
+    return PassManager(passes).optimize(graph) if passes else graph
 
 
 def _require_numbers(positions: int | None, **given: Sequence[int]) -> None:

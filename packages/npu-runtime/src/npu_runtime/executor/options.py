@@ -44,7 +44,7 @@ def optimize_graph(graph: Graph, passes: Passes) -> Graph:
         return optimize(graph, passes)
     if not isinstance(passes, (str, Pass, type, Iterable)):
         raise PassError(f"{passes!r} names no passes", fix='passes="default", a list of passes, or None')
-    return PassManager(passes).run(graph).graph
+    return PassManager(passes).optimize(graph)
 
 
 def read_weights(weights: Weights, graph: Graph) -> Mapping[str, torch.Tensor] | None:

@@ -146,7 +146,7 @@ def _replace_scalar_inputs(graph: Graph) -> Graph:
     """
     if all(isinstance(value.type, TensorType) for value in graph.inputs):
         return graph
-    return _with_tensor_inputs(PassManager(["scalars-to-tensors"]).run(graph).graph)
+    return _with_tensor_inputs(PassManager(["scalars-to-tensors"]).optimize(graph))
 
 
 def _with_tensor_inputs(graph: Graph) -> Graph:
