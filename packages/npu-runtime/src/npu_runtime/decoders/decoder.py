@@ -14,9 +14,11 @@ from npu_ir.core.node import external_names
 from npu_ir.errors import UsageError
 from npu_ir.plugins.backend import Backend
 from npu_runtime.decoders.extract import DecoderGraphs
+from npu_runtime.decoders.generation import Generation
 from npu_runtime.decoders.sampler import Sampler, Sampling
 from npu_runtime.decoders.source import Source
 from npu_runtime.decoders.token_checks import checked_padding, require_tokens
+from npu_runtime.decoders.token_loop import TokenLoop
 from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.executor.options import Passes
 
@@ -97,6 +99,7 @@ class Decoder:
             )
             self._source = Source(graphs, encoder)
         self._samplers: dict[Sampling, IRExecutor] = {}
+        self._loops: dict[Sampling, TokenLoop | None] = {}
         self._padding = self._integers([0] * graphs.batch)
         self._start, self._last = self._integers(0), self._integers(0)
 
@@ -128,6 +131,9 @@ class Decoder:
         if self._source is None:
             raise UsageError("the model has no encoder", fix="pass tokens to feed() or generate()")
         self._source.encode(source, mask)
+        for loop in self._loops.values():
+            if loop is not None:
+                loop.read(self._source.encoded())
         self.reset()
 
     def reset(self) -> None:
@@ -201,25 +207,44 @@ class Decoder:
             UsageError: As for `feed`; or the decoder was used otherwise between two tokens.
         """
         self._require_room(tokens, max_new_tokens)
+        generation = self._generation(tokens, max_new_tokens, sampling, padding)
+        for row in generation.rows.unbind(0):
+            self._take(generation, sampling, 1)
+            yield row
+
+    def _generation(
+        self,
+        tokens: Tensor,
+        count: int,
+        sampling: Sampling,
+        padding: Sequence[int] | None,
+        stop: Sequence[int] = (),
+    ) -> Generation:
         tokens = tokens.to(self._device)
-        generator = torch.Generator().manual_seed(sampling.seed)
-        sampler = self._sampler(sampling)
         seen = self._seen(tokens, padding)
-        uses = self._uses
-        for _ in range(max_new_tokens):
-            if self._uses != uses:
-                raise UsageError(
-                    "the decoder was used otherwise since the last token of this stream, which goes on from"
-                    " what its cache had then",
-                    fix="take all tokens of a stream first, or make a decoder for each",
-                )
-            logits = self._feed(tokens, padding)
-            uses = self._uses
-            drawn = torch.rand(self.graphs.batch, generator=generator).to(self._device)
-            chosen = sampler(logits, seen, drawn)
-            yield chosen
-            seen.scatter_(1, chosen[:, None], True)
-            tokens, padding = chosen[:, None], None
+        generation = Generation(tokens, padding, count, sampling, self._sampler(sampling), seen, stop)
+        generation.uses = self._uses
+        return generation
+
+    def _take(self, generation: Generation, sampling: Sampling, limit: int) -> None:
+        """Generate so many tokens of each row at most: where the backend can, without Python in between."""
+        if self._uses != generation.uses:
+            raise UsageError(
+                "the decoder was used otherwise since the last token of this stream, which goes on from"
+                " what its cache had then",
+                fix="take all tokens of a stream first, or make a decoder for each",
+            )
+        loop = self._loop(sampling) if generation.taken else None
+        if loop is None:
+            generation.take_one(self._feed)
+        else:
+            before = generation.taken
+            try:
+                generation.take(loop, limit, self.position)
+            finally:
+                self.position += generation.taken - before
+                self._uses += 1
+        generation.uses = self._uses
 
     def generate(
         self,
@@ -251,15 +276,11 @@ class Decoder:
         if padding is not None:
             checked_padding(self.graphs, padding, tokens.shape[1])
         self.reset()
-        ends = self._integers(list(self.graphs.stop if stop is None else stop))
-        has_ended = torch.zeros(self.graphs.batch, dtype=torch.bool, device=self._device)
-        columns = [tokens.to(self._device)]
-        for chosen in self.stream(tokens, max_new_tokens=max_new_tokens, sampling=sampling, padding=padding):
-            columns.append(torch.where(has_ended, fill, chosen)[:, None])
-            has_ended |= torch.isin(chosen, ends)
-            if bool(has_ended.all()):
-                break
-        return torch.cat(columns, 1)
+        stop = self.graphs.stop if stop is None else stop
+        generation = self._generation(tokens, max_new_tokens, sampling, padding, stop)
+        while not generation.is_over:
+            self._take(generation, sampling, max_new_tokens)
+        return torch.cat([tokens.to(self._device), generation.filled(fill)], 1)
 
     def first_tokens(self) -> Tensor:
         """Return the token that texts begin with, int64 ``[batch, 1]``, for a model with an encoder.
@@ -273,13 +294,32 @@ class Decoder:
 
     def _sampler(self, sampling: Sampling) -> IRExecutor:
         if sampling not in self._samplers:
-            shape = self.graphs.batch, self.graphs.vocabulary
-            (result,) = self.graphs.by_count[1].outputs
-            logits = torch.empty(shape, dtype=result.tensor_type.dtype, device=self._device)
-            example = logits, logits.bool(), torch.empty(shape[:1], device=self._device)
-            graph = extract_ir(Sampler(sampling), example)
-            self._samplers[sampling] = IRExecutor(graph, passes="auto", device=self._device)
+            self._samplers[sampling] = self._make_sampler(sampling, None)
         return self._samplers[sampling]
+
+    def _make_sampler(self, sampling: Sampling, backend: str | None) -> IRExecutor:
+        shape = self.graphs.batch, self.graphs.vocabulary
+        (result,) = self.graphs.by_count[1].outputs
+        logits = torch.empty(shape, dtype=result.tensor_type.dtype, device=self._device)
+        example = logits, logits.bool(), torch.empty(shape[:1], device=self._device)
+        graph = extract_ir(Sampler(sampling), example)
+        return IRExecutor(graph, passes="auto", device=self._device, backend=backend)
+
+    def _loop(self, sampling: Sampling) -> TokenLoop | None:
+        """Return the loop that generates tokens; None if a step needs Python."""
+        known = self._loops.get(sampling)
+        if sampling not in self._loops or (known is not None and not known.is_current):
+            self._loops[sampling] = known = self._make_loop(sampling)
+        return known
+
+    def _make_loop(self, sampling: Sampling) -> TokenLoop | None:
+        executor = self._executors[1]
+        backends = {item.backend for item in executor.instructions if item.is_partition}
+        if len(backends) != 1 or sampling.repetition_penalty != 1.0:
+            return None
+        sampler = self._make_sampler(sampling, backends.pop())
+        source = None if self._source is None else self._source.encoded()
+        return TokenLoop.of(self.graphs, executor, sampler, self._padding, source)
 
     def _seen(self, tokens: Tensor, padding: Sequence[int] | None) -> Tensor:
         """Return which tokens each row has, bool ``[batch, vocabulary]``."""
