@@ -102,6 +102,7 @@ class Decoder:
         self._loops: dict[Sampling, TokenLoop | None] = {}
         self._padding = self._integers([0] * graphs.batch)
         self._start, self._last = self._integers(0), self._integers(0)
+        self._used = 1  # tokens of the last call: `_last` is that of the last one
 
     def executor(self, count: int = 1) -> IRExecutor:
         """Return the executor for calls of so many tokens, for `explain` and `profile`.
@@ -172,7 +173,9 @@ class Decoder:
             if used < count:  # what follows is overwritten by later tokens, and not attended to before
                 part = torch.nn.functional.pad(part, (0, count - used))
             self._start.fill_(self.position)
-            self._last.fill_(used - 1)
+            if used != self._used:
+                self._last.fill_(used - 1)
+                self._used = used
             logits = self._executors[count](part, self._start, self._padding, self._last, *source)
             self.position += used
             self._uses += 1

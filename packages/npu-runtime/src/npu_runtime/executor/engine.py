@@ -26,6 +26,7 @@ from npu_runtime._torch.state import (
     below_autograd,
     has_default_torch_state,
     kernel_settings,
+    may_be_traced,
     record_gradients,
 )
 from npu_runtime.codegen.call_binder import make_binder
@@ -249,7 +250,8 @@ class Engine:
             ExecutionError: PyTorch traces or transforms this thread, or a call is in progress.
         """
         self._versions.require_unchanged()
-        self._require_no_tracer()
+        if may_be_traced():
+            self._require_no_tracer()
         return self._exclusively(function, *arguments)
 
     def call_node_by_node(
