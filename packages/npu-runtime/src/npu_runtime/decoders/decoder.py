@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from npu_runtime.decoders.generation import Generation
 from npu_runtime.decoders.sampler import Sampler, Sampling
 from npu_runtime.decoders.source import Source
 from npu_runtime.decoders.token_checks import checked_padding, require_tokens
-from npu_runtime.decoders.token_loop import TokenLoop
+from npu_runtime.decoders.token_loop import TokenLoop, TokenStep
 from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.executor.options import Passes
 
@@ -99,6 +100,7 @@ class Decoder:
             )
             self._source = Source(graphs, encoder)
         self._samplers: dict[Sampling, IRExecutor] = {}
+        self._step: TokenStep | None = None
         self._loops: dict[Sampling, TokenLoop | None] = {}
         self._padding = self._integers([0] * graphs.batch)
         self._start, self._last = self._integers(0), self._integers(0)
@@ -132,9 +134,8 @@ class Decoder:
         if self._source is None:
             raise UsageError("the model has no encoder", fix="pass tokens to feed() or generate()")
         self._source.encode(source, mask)
-        for loop in self._loops.values():
-            if loop is not None:
-                loop.read(self._source.encoded())
+        if self._step is not None:
+            self._step.read(self._source.encoded())
         self.reset()
 
     def reset(self) -> None:
@@ -258,8 +259,11 @@ class Decoder:
         padding: Sequence[int] | None = None,
         stop: Sequence[int] | None = None,
         fill: int = 0,
+        reset: bool = True,
     ) -> Tensor:
-        """Return a prompt and the tokens that follow it, int64 ``[batch, count]``, from an empty cache.
+        """Return a prompt and the tokens that follow it, int64 ``[batch, count]``.
+
+        Where one backend runs all that a token takes, such as ``host``, there is no Python between tokens.
 
         Args:
             tokens: The prompts, padded on the left to one length. A model with an encoder that says with
@@ -269,16 +273,19 @@ class Decoder:
             padding: For each row the number of tokens of its padding.
             stop: The tokens that end a row; by default those of the model.
             fill: The token after the end of a row, while others go on.
+            reset: Begin with an empty cache. Otherwise the prompt is appended to what the cache has: of a
+                text that was generated before, all but its last token.
 
         Raises:
             UsageError: The cache has no place for them, or they are not such tokens.
         """
         if tokens is None:
             tokens = self.first_tokens()
-        self._require_room(tokens, max_new_tokens, used=0)
+        self._require_room(tokens, max_new_tokens, used=0 if reset else self.position)
         if padding is not None:
             checked_padding(self.graphs, padding, tokens.shape[1])
-        self.reset()
+        if reset:
+            self.reset()
         stop = self.graphs.stop if stop is None else stop
         generation = self._generation(tokens, max_new_tokens, sampling, padding, stop)
         while not generation.is_over:
@@ -296,6 +303,7 @@ class Decoder:
         return self._integers([[self.graphs.start]] * self.graphs.batch)
 
     def _sampler(self, sampling: Sampling) -> IRExecutor:
+        sampling = replace(sampling, seed=0)  # no part of the graph
         if sampling not in self._samplers:
             self._samplers[sampling] = self._make_sampler(sampling, None)
         return self._samplers[sampling]
@@ -310,19 +318,24 @@ class Decoder:
 
     def _loop(self, sampling: Sampling) -> TokenLoop | None:
         """Return the loop that generates tokens; None if a step needs Python."""
-        known = self._loops.get(sampling)
-        if sampling not in self._loops or (known is not None and not known.is_current):
-            self._loops[sampling] = known = self._make_loop(sampling)
-        return known
+        sampling = replace(sampling, seed=0)
+        if self._step is not None and not self._step.is_current:
+            self._step = None
+            self._loops.clear()
+        if sampling not in self._loops:
+            self._loops[sampling] = self._make_loop(sampling)
+        return self._loops[sampling]
 
     def _make_loop(self, sampling: Sampling) -> TokenLoop | None:
-        executor = self._executors[1]
-        backends = {item.backend for item in executor.instructions if item.is_partition}
-        if len(backends) != 1 or sampling.repetition_penalty != 1.0:
+        if sampling.repetition_penalty != 1.0:  # it depends on all tokens before
             return None
-        sampler = self._make_sampler(sampling, backends.pop())
-        source = None if self._source is None else self._source.encoded()
-        return TokenLoop.of(self.graphs, executor, sampler, self._padding, source)
+        if self._step is None:
+            source = None if self._source is None else self._source.encoded()
+            self._step = TokenStep.of(self.graphs, self._executors[1], self._padding, source)
+        if self._step is None:
+            return None
+        sampler = self._make_sampler(sampling, self._step.call.backend.name)
+        return TokenLoop.of(self.graphs, self._step, sampler)
 
     def _seen(self, tokens: Tensor, padding: Sequence[int] | None) -> Tensor:
         """Return which tokens each row has, bool ``[batch, vocabulary]``."""

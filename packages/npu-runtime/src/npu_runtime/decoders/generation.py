@@ -93,7 +93,7 @@ class Generation:
         steps = len(self.rows) - 1
         positions = torch.arange(position, position + steps, device=self.rows.device)
         stop = (self._stop, self._has_ended) if self._stop else None
-        return tokens.begin(self.rows[0], positions, self._drawn[1:], self.rows[1:], stop)
+        return tokens.begin(self._next, positions, self._drawn[1:], self.rows[1:], stop)
 
     def filled(self, fill: int) -> Tensor:
         """Return the tokens so far, ``[batch, taken]``, with a filler after the end of a row."""

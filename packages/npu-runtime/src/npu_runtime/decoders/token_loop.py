@@ -1,4 +1,4 @@
-"""Steps of decoding without Python: the graph of a token and the one that chooses the next, over fixed memory."""
+"""Decoding without Python: the graph for a token and the one that chooses the next, over the same memory."""
 
 from __future__ import annotations
 
@@ -18,67 +18,89 @@ _SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class TokenLoop:
-    """The call for one token, and that which chooses the next one and leaves it where the first reads it.
+class TokenStep:
+    """The call for one token over fixed memory.
 
     Attributes:
         executor: The executor for one token.
-        calls: Both calls.
-        tokens: The tokens that it reads, int64 ``[batch, 1]``; a step leaves the next ones there.
+        call: The call.
+        tokens: The tokens that it reads, int64 ``[batch, 1]``.
         start: Their position.
-        drawn: A random number for each row.
         source: What was read of a source, in memory of its own.
     """
 
     executor: IRExecutor
-    calls: tuple[BoundCall, BoundCall]
+    call: BoundCall
     tokens: Tensor
     start: Tensor
-    drawn: Tensor
     source: tuple[Tensor, ...]
 
     @classmethod
     def of(
-        cls,
-        graphs: DecoderGraphs,
-        executor: IRExecutor,
-        sampler: IRExecutor,
-        padding: Tensor,
-        source: Sequence[Tensor] | None,
-    ) -> TokenLoop | None:
-        """Return the loop of a decoder; None where a step needs Python.
+        cls, graphs: DecoderGraphs, executor: IRExecutor, padding: Tensor, source: Sequence[Tensor] | None
+    ) -> TokenStep | None:
+        """Return that of a decoder; None where it needs Python.
 
         Args:
             graphs: The graphs of the model.
             executor: That for one token.
-            sampler: That of a `Sampler` that does not ask for the tokens before.
             padding: The padding of each row, in the memory where later calls find it.
-            source: What was read of a source, if the model has one.
+            source: What was read of a source, if the model has an encoder.
         """
-        device = executor.device
-        tokens = torch.zeros(graphs.batch, 1, dtype=torch.int64, device=device)
+        tokens = torch.zeros(graphs.batch, 1, dtype=torch.int64, device=executor.device)
         start, last = tokens.new_zeros(()), tokens.new_zeros(())
-        copied = () if source is None else tuple(map(torch.clone, source))
-        step = executor._engine.bind_call((tokens, start, padding, last, *([list(copied)] if copied else ())), {})
-        if step is None:
-            return None
-        drawn = torch.zeros(graphs.batch, device=device)
-        seen = torch.zeros(graphs.batch, graphs.vocabulary, dtype=torch.bool, device=device)
-        choice = sampler._engine.bind_call((step.results[0], seen, drawn), {0: tokens[:, 0]})
-        if choice is None or choice.backend.name != step.backend.name:
-            return None
-        loop = step.backend.make_row_loop([step.run, choice.run], [], [(tokens, tokens[None])])
-        return None if loop is None else cls(executor, (step, choice), tokens, start, drawn, copied)
+        copied = [] if source is None else list(map(torch.clone, source))
+        given = (tokens, start, padding, last, *(() if source is None else (copied,)))
+        call = executor._engine.bind_call(given, {})
+        return None if call is None else cls(executor, call, tokens, start, tuple(copied))
 
     @property
     def is_current(self) -> bool:
         """True if it reads the weights that the executor has now."""
-        return self.executor._engine.is_current(self.calls[0])
+        return self.executor._engine.is_current(self.call)
 
     def read(self, source: Sequence[Tensor]) -> None:
-        """Have later steps read another source."""
+        """Have later calls read another source."""
         for fixed, item in zip(self.source, source, strict=True):
             fixed.copy_(item)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLoop:
+    """The call for one token, and the one that chooses the next and leaves it where the first reads it.
+
+    Attributes:
+        step: The first.
+        choice: The second.
+        drawn: The random number of each row, which it reads.
+    """
+
+    step: TokenStep
+    choice: BoundCall
+    drawn: Tensor
+
+    @classmethod
+    def of(cls, graphs: DecoderGraphs, step: TokenStep, sampler: IRExecutor) -> TokenLoop | None:
+        """Return the loop of a decoder; None where the choice needs Python, or nothing can repeat both.
+
+        Args:
+            graphs: The graphs of the model.
+            step: The call for one token.
+            sampler: The executor of a `Sampler` that does not ask for the tokens before.
+        """
+        seen = torch.zeros(graphs.batch, graphs.vocabulary, dtype=torch.bool, device=sampler.device)
+        drawn = torch.zeros(graphs.batch, device=sampler.device)
+        choice = sampler._engine.bind_call((step.call.results[0], seen, drawn), {0: step.tokens[:, 0]})
+        if choice is None or choice.backend.name != step.call.backend.name:
+            return None
+        loop = cls(step, choice, drawn)
+        return loop if loop._make([], step.tokens[None], None) is not None else None
+
+    def _make(
+        self, inputs: list[tuple[Tensor, Tensor]], rows: Tensor, stop: tuple[list[int], Tensor] | None
+    ) -> RowLoop | None:
+        runs = [self.step.call.run, self.choice.run]
+        return self.step.call.backend.make_row_loop(runs, inputs, [(self.step.tokens, rows)], stop)
 
     def begin(
         self,
@@ -88,30 +110,28 @@ class TokenLoop:
         rows: Tensor,
         stop: tuple[list[int], Tensor] | None,
     ) -> RowLoop:
-        """Return the loop that generates tokens.
+        """Return what generates tokens.
 
         Args:
-            first: The tokens before, int64 ``[batch]``.
+            first: The tokens before, int64 ``[batch, 1]``.
             positions: The position of the token of each step, int64 ``[steps]``.
             drawn: The random numbers of each step, ``[steps, batch]``.
             rows: Where the tokens of each step are to be, int64 ``[steps, batch]``.
             stop: Tokens that end a row, and the rows that have ended; there are no steps after all have.
         """
-        self.tokens[:, 0].copy_(first)
-        step, choice = self.calls
-        inputs = [(self.start, positions), (self.drawn, drawn)]
-        loop = step.backend.make_row_loop([step.run, choice.run], inputs, [(self.tokens, rows)], stop)
+        self.step.tokens.copy_(first)
+        loop = self._make([(self.step.start, positions), (self.drawn, drawn)], rows, stop)
         assert loop is not None
         return loop
 
     def run(self, loop: RowLoop, limit: int) -> bool:
-        """Take so many steps at most while no other call of the decoder runs, or those of a short time.
+        """Take so many steps at most, or those of a short time; return whether there are no more.
 
-        Return whether there are no more.
+        No other call of the decoder runs meanwhile.
 
         Raises:
             WeightError: A weight of which calls read another form was changed in place.
             ExecutionError: PyTorch traces or transforms what this thread does.
             BackendError: A step fails, which leaves the cache as it was before that step.
         """
-        return self.executor._engine.run_bound(loop.run, limit, _SECONDS)
+        return self.step.executor._engine.run_bound(loop.run, limit, _SECONDS)
