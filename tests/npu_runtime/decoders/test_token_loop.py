@@ -111,8 +111,8 @@ def test_a_step_that_fails_leaves_the_cache_and_the_position() -> None:
     stream = made.stream(PROMPTS[:, :1], max_new_tokens=5)
     next(stream), next(stream)
     before = [item.clone() for item in state.tensors]
-    assert made._step is not None
-    made._step.tokens.fill_(VOCABULARY + 5)
+    assert made._choices._step is not None
+    made._choices._step.tokens.fill_(VOCABULARY + 5)
 
     with pytest.raises(BackendError, match="the backend 'host' failed"):
         next(stream)
@@ -158,7 +158,7 @@ def test_another_source_is_read() -> None:
         made.encode(source)
         found = made.generate(max_new_tokens=12)
         assert torch.equal(found, model.generate(source, max_new_tokens=12, do_sample=False))
-    assert all(loop is not None for loop in made._loops.values())
+    assert all(loop is not None for loop in made._choices._loops.values())
 
 
 def test_a_model_whose_state_is_replaced_takes_python_for_each_token(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,4 +177,4 @@ def test_other_seeds_are_drawn_by_the_same_programs() -> None:
     for seed in range(3):
         made.generate(PROMPTS, max_new_tokens=3, sampling=Sampling(temperature=1.0, seed=seed))
 
-    assert len(made._samplers) == len(made._loops) == 1
+    assert len(made._choices._samplers) == len(made._choices._loops) == 1

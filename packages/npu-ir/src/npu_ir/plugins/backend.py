@@ -268,7 +268,7 @@ class Backend(abc.ABC):
         results: Sequence[tuple[torch.Tensor, torch.Tensor]],  # noqa: ARG002
         stop: tuple[Sequence[int], torch.Tensor] | None = None,  # noqa: ARG002
     ) -> RowLoop | None:
-        """Return a loop that takes steps on what the one before has left, without Python; None if there is none.
+        """Return a loop without Python whose steps read what the one before has left; None if there is none.
 
         Args:
             runs: What `bind` has returned, of partitions that share memory: a step calls each of them, in

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from npu_ir import extract_ir, load_weights
+from npu_ir import load_weights
 from npu_ir.core.node import external_names
 from npu_ir.errors import UsageError
 from npu_ir.plugins.backend import Backend
+from npu_runtime.decoders.choices import Choices
 from npu_runtime.decoders.extract import DecoderGraphs
 from npu_runtime.decoders.generation import Generation
-from npu_runtime.decoders.sampler import Sampler, Sampling
+from npu_runtime.decoders.sampler import Sampling
 from npu_runtime.decoders.source import Source
 from npu_runtime.decoders.token_checks import checked_padding, require_tokens
-from npu_runtime.decoders.token_loop import TokenLoop, TokenStep
 from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.executor.options import Passes
 
@@ -99,10 +98,8 @@ class Decoder:
                 max_fixed_sizes=0,  # prompts come in any length, once each
             )
             self._source = Source(graphs, encoder)
-        self._samplers: dict[Sampling, IRExecutor] = {}
-        self._step: TokenStep | None = None
-        self._loops: dict[Sampling, TokenLoop | None] = {}
         self._padding = self._integers([0] * graphs.batch)
+        self._choices = Choices(graphs, self._executors[1], self._padding)
         self._start, self._last = self._integers(0), self._integers(0)
         self._used = 1  # tokens of the last call: `_last` is that of the last one
 
@@ -134,8 +131,7 @@ class Decoder:
         if self._source is None:
             raise UsageError("the model has no encoder", fix="pass tokens to feed() or generate()")
         self._source.encode(source, mask)
-        if self._step is not None:
-            self._step.read(self._source.encoded())
+        self._choices.read(self._source.encoded())
         self.reset()
 
     def reset(self) -> None:
@@ -225,8 +221,8 @@ class Decoder:
         stop: Sequence[int] = (),
     ) -> Generation:
         tokens = tokens.to(self._device)
-        seen = self._seen(tokens, padding)
-        generation = Generation(tokens, padding, count, sampling, self._sampler(sampling), seen, stop)
+        seen = self._seen(tokens, padding) if sampling.asks_for_tokens else self._choices.no_tokens
+        generation = Generation(tokens, padding, count, sampling, self._choices.sampler(sampling), seen, stop)
         generation.uses = self._uses
         return generation
 
@@ -238,7 +234,8 @@ class Decoder:
                 " what its cache had then",
                 fix="take all tokens of a stream first, or make a decoder for each",
             )
-        loop = self._loop(sampling) if generation.taken else None
+        source = None if self._source is None else self._source.encoded()
+        loop = self._choices.loop(sampling, source) if generation.taken else None
         if loop is None:
             generation.take_one(self._feed)
         else:
@@ -301,41 +298,6 @@ class Decoder:
         if self.graphs.start is None:
             raise UsageError("the model does not say with which token a text begins", fix="give tokens")
         return self._integers([[self.graphs.start]] * self.graphs.batch)
-
-    def _sampler(self, sampling: Sampling) -> IRExecutor:
-        sampling = replace(sampling, seed=0)  # no part of the graph
-        if sampling not in self._samplers:
-            self._samplers[sampling] = self._make_sampler(sampling, None)
-        return self._samplers[sampling]
-
-    def _make_sampler(self, sampling: Sampling, backend: str | None) -> IRExecutor:
-        shape = self.graphs.batch, self.graphs.vocabulary
-        (result,) = self.graphs.by_count[1].outputs
-        logits = torch.empty(shape, dtype=result.tensor_type.dtype, device=self._device)
-        example = logits, logits.bool(), torch.empty(shape[:1], device=self._device)
-        graph = extract_ir(Sampler(sampling), example)
-        return IRExecutor(graph, passes="auto", device=self._device, backend=backend)
-
-    def _loop(self, sampling: Sampling) -> TokenLoop | None:
-        """Return the loop that generates tokens; None if a step needs Python."""
-        sampling = replace(sampling, seed=0)
-        if self._step is not None and not self._step.is_current:
-            self._step = None
-            self._loops.clear()
-        if sampling not in self._loops:
-            self._loops[sampling] = self._make_loop(sampling)
-        return self._loops[sampling]
-
-    def _make_loop(self, sampling: Sampling) -> TokenLoop | None:
-        if sampling.repetition_penalty != 1.0:  # it depends on all tokens before
-            return None
-        if self._step is None:
-            source = None if self._source is None else self._source.encoded()
-            self._step = TokenStep.of(self.graphs, self._executors[1], self._padding, source)
-        if self._step is None:
-            return None
-        sampler = self._make_sampler(sampling, self._step.call.backend.name)
-        return TokenLoop.of(self.graphs, self._step, sampler)
 
     def _seen(self, tokens: Tensor, padding: Sequence[int] | None) -> Tensor:
         """Return which tokens each row has, bool ``[batch, vocabulary]``."""

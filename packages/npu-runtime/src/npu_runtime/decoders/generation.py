@@ -22,7 +22,7 @@ class Generation:
         count: The number of tokens.
         sampling: How they are chosen.
         sampler: The executor of a `Sampler`.
-        seen: Which tokens each row has, bool ``[batch, vocabulary]``.
+        seen: Which tokens each row has, bool ``[batch, vocabulary]``, if the choice depends on it.
         stop: The tokens that end a row, if there are any; there are no tokens after all rows have ended.
 
     Attributes:
@@ -48,6 +48,7 @@ class Generation:
         self.uses: int | None = None
         self._next, self._padding = prompt, padding
         self._sampler, self._seen = sampler, seen
+        self._notes_tokens = sampling.asks_for_tokens
         self._drawn = torch.rand(count, batch, generator=generator).to(device)
         self._stop = list(stop)
         self._ends = torch.tensor(self._stop, dtype=torch.int64, device=device)
@@ -64,7 +65,8 @@ class Generation:
         """Choose the next token of each row, by the logits after what is fed."""
         logits = feed(self._next, self._padding)
         chosen = self._sampler(logits, self._seen, self._drawn[self.taken])
-        self._seen.scatter_(1, chosen[:, None], True)
+        if self._notes_tokens:
+            self._seen.scatter_(1, chosen[:, None], True)
         self._next, self._padding = chosen[:, None], None
         self.rows[self.taken] = chosen
         self.taken += 1

@@ -59,6 +59,12 @@ class TokenStep:
         """True if it reads the weights that the executor has now."""
         return self.executor._engine.is_current(self.call)
 
+    @property
+    def can_be_repeated(self) -> bool:
+        """True if its backend runs it again and again without Python."""
+        rows = self.tokens[None].contiguous()
+        return self.call.backend.make_row_loop([self.call.run], [], [(self.tokens, rows)]) is not None
+
     def read(self, source: Sequence[Tensor]) -> None:
         """Have later calls read another source."""
         for fixed, item in zip(self.source, source, strict=True):
@@ -80,27 +86,17 @@ class TokenLoop:
     drawn: Tensor
 
     @classmethod
-    def of(cls, graphs: DecoderGraphs, step: TokenStep, sampler: IRExecutor) -> TokenLoop | None:
-        """Return the loop of a decoder; None where the choice needs Python, or nothing can repeat both.
+    def of(cls, step: TokenStep, sampler: IRExecutor, no_tokens: Tensor) -> TokenLoop | None:
+        """Return the loop of a decoder; None where the choice needs Python.
 
         Args:
-            graphs: The graphs of the model.
-            step: The call for one token.
+            step: The call for one token, which can be repeated.
             sampler: The executor of a `Sampler` that does not ask for the tokens before.
+            no_tokens: What it is given for them.
         """
-        seen = torch.zeros(graphs.batch, graphs.vocabulary, dtype=torch.bool, device=sampler.device)
-        drawn = torch.zeros(graphs.batch, device=sampler.device)
-        choice = sampler._engine.bind_call((step.call.results[0], seen, drawn), {0: step.tokens[:, 0]})
-        if choice is None or choice.backend.name != step.call.backend.name:
-            return None
-        loop = cls(step, choice, drawn)
-        return loop if loop._make([], step.tokens[None], None) is not None else None
-
-    def _make(
-        self, inputs: list[tuple[Tensor, Tensor]], rows: Tensor, stop: tuple[list[int], Tensor] | None
-    ) -> RowLoop | None:
-        runs = [self.step.call.run, self.choice.run]
-        return self.step.call.backend.make_row_loop(runs, inputs, [(self.step.tokens, rows)], stop)
+        drawn = torch.zeros(len(step.tokens), device=sampler.device)
+        choice = sampler._engine.bind_call((step.call.results[0], no_tokens, drawn), {0: step.tokens[:, 0]})
+        return None if choice is None else cls(step, choice, drawn)
 
     def begin(
         self,
@@ -120,7 +116,9 @@ class TokenLoop:
             stop: Tokens that end a row, and the rows that have ended; there are no steps after all have.
         """
         self.step.tokens.copy_(first)
-        loop = self._make([(self.step.start, positions), (self.drawn, drawn)], rows, stop)
+        runs = [self.step.call.run, self.choice.run]
+        inputs = [(self.step.start, positions), (self.drawn, drawn)]
+        loop = self.step.call.backend.make_row_loop(runs, inputs, [(self.step.tokens, rows)], stop)
         assert loop is not None
         return loop
 
