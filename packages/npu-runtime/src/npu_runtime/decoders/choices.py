@@ -18,7 +18,7 @@ from npu_runtime.executor.executor import IRExecutor
 
 
 class Choices:
-    """What chooses the tokens of a decoder, made when it is asked for and kept.
+    """Executors that choose the tokens of a decoder, and loops; made when they are asked for, and kept.
 
     Args:
         graphs: The graphs of the model.
