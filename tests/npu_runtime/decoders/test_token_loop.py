@@ -149,6 +149,23 @@ def test_other_weights_are_read_by_another_loop() -> None:
     assert not torch.equal(found, first)
 
 
+def test_a_stream_goes_on_with_weights_that_are_bound_meanwhile() -> None:
+    model, graphs = extracted()
+    other = {name: item.clone() for name, item in model.state_dict().items()}
+    other["model.norm.weight"] = torch.linspace(-1, 1, len(other["model.norm.weight"]))
+
+    def tokens(backend: str | None) -> list[list[int]]:
+        made = Decoder(graphs, model.state_dict(), backend=backend)
+        found = []
+        for index, token in enumerate(made.stream(PROMPTS, max_new_tokens=9)):
+            found.append(token.tolist())
+            if index == 3:
+                made.executor(1).load_state_dict(other)
+        return found
+
+    assert tokens(None) == tokens("aten")
+
+
 def test_another_source_is_read() -> None:
     model = language_model("t5")
     graphs = extract_decoder(model, max_batch=2, max_length=32, max_source_length=16)

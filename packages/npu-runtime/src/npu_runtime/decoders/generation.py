@@ -55,6 +55,8 @@ class Generation:
         self._has_ended = torch.zeros(batch, dtype=torch.bool, device=device)
         self._is_over = False
         self._loop: RowLoop | None = None
+        self._tokens: TokenLoop | None = None
+        self._begun = 0  # tokens that were there before the loop
 
     @property
     def is_over(self) -> bool:
@@ -78,24 +80,26 @@ class Generation:
         """Choose so many tokens of each row at most, after the first one; return their number.
 
         Args:
-            tokens: The loop that does so, always the same one.
+            tokens: The loop that does so; another one where other weights are bound since.
             limit: The maximum number.
             position: That of the token before.
         """
         before = self.taken
-        if self._loop is None:
-            self._loop = self._begin(tokens, position)
+        if self._loop is None or self._tokens is not tokens:
+            self._loop, self._tokens, self._begun = self._begin(tokens, position), tokens, before
         try:
             self._is_over = tokens.run(self._loop, limit)
         finally:
-            self.taken = 1 + self._loop.steps_taken
+            self.taken = self._begun + self._loop.steps_taken
         return self.taken - before
 
     def _begin(self, tokens: TokenLoop, position: int) -> RowLoop:
-        steps = len(self.rows) - 1
-        positions = torch.arange(position, position + steps, device=self.rows.device)
+        rows, drawn = self.rows[self.taken :], self._drawn[self.taken :]
+        positions = torch.arange(position, position + len(rows), device=rows.device)
         stop = (self._stop, self._has_ended) if self._stop else None
-        return tokens.begin(self._next, positions, self._drawn[1:], self.rows[1:], stop)
+        loop = tokens.begin(self._next, positions, drawn, rows, stop)
+        self._next = tokens.step.tokens  # what the last step leaves there
+        return loop
 
     def filled(self, fill: int) -> Tensor:
         """Return the tokens so far, ``[batch, taken]``, with a filler after the end of a row."""
