@@ -2,10 +2,11 @@
 
 Llama models of random weights, at batch 1, with a static cache. For each model and number of threads there is
 a process that makes the model, and forks one process per contender (`turns.py`). They take turns, a burst of
-tokens each, after a prompt; then a prompt each. What a token has to read (weights and the valid part of the
-cache) over its time is compared with the bandwidth at which this machine copies, in the same turns. What
-returns other logits than eager is not ranked. Memory is that of a process of its own. Linux only, and
-torch.compile needs a C++ compiler.
+tokens each, after a prompt; then a prompt each. Ours generates as its users do, without Python in between;
+others are called for each token, and PyTorch finds the most likely one. What a token has to read (weights and
+the valid part of the cache) over its time is compared with the bandwidth at which this machine copies, in the
+same turns. What returns other logits than eager is not ranked. Memory is that of a process of its own. Linux
+only, and torch.compile needs a C++ compiler.
 """
 
 from __future__ import annotations

@@ -34,8 +34,9 @@ Python {python}, on {date}, at a load of {load:.1f}.
 
 Llama models of random weights ({sizes})
 generate one text, after a prompt of {prompt} tokens. All contenders write to a cache of fixed size in place;
-each runs in a process of its own, and all take turns: the times are medians of one run. `int8` and `int4` are
-weights of a float32 model, which eager and torch.compile run as it is. A `Decoder` computes with floats
+each runs in a process of its own, and all take turns: the times are medians of one run. A `Decoder` generates
+32 tokens a call; others are called for each token, and PyTorch finds the most likely one. `int8` and `int4`
+are weights of a float32 model, which eager and torch.compile run as it is. A `Decoder` computes with floats
 there, and for `int8-dynamic` and `int4-dynamic` with int8, as ONNX Runtime does, whose quickest way it is.
 Its model is made of its fused operators (`GroupQueryAttention`, `MatMulNBits`), as its own tool for language
 models builds them, with inputs and outputs bound to one cache. It has no kernels for bfloat16 on the CPU. The
@@ -64,9 +65,10 @@ The same part of the cache is valid, about {valid} positions; a `Decoder` does n
 OVERHEAD_TEXT = """\
 ## Beyond kernels
 
-The time of a token beyond what its kernels take, as the trace of their launches has it: checks of the tokens,
-binding of arguments, the way to the program, and the steps from one kernel to the next, whose code and
-descriptions come from memory again once weights have passed through the caches.
+The time of a token beyond what its kernels take, as the trace of their launches has it. `generate` has no
+Python between tokens: what remains are the steps from one kernel to the next. The last column is that of
+`feed`, a call for each token: checks of the tokens, binding of arguments, memory for the logits. Code and
+descriptions of all that come from memory again, once weights have passed through the caches.
 """
 
 

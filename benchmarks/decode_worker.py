@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,10 +18,11 @@ from npu_runtime import Decoder
 
 COPY = "copy"
 _COPIED_BYTES = 256 << 20
+_GENERATED, _TURNS = 8, 50  # tokens of a run, and runs, of which what is beyond kernels is measured
 
 
 def ready(name: str, case: Case, expected: torch.Tensor) -> Ready:
-    """Return a contender whose calls generate one token each, after a prompt."""
+    """Return a contender that generates tokens after a prompt: ours several in a call, others one."""
     if name == COPY:
         source = torch.ones(_COPIED_BYTES // 4)
         target = torch.empty_like(source)
@@ -40,13 +42,21 @@ def ready(name: str, case: Case, expected: torch.Tensor) -> Ready:
             made.position = count
         token = made.feed(token).argmax(-1)[:, None]
 
+    def steps() -> None:
+        nonlocal token
+        if made.position + tokens > count + case.window:
+            made.position = count
+        token = made.generate(token, max_new_tokens=tokens, stop=(), reset=False)[:, -1:]
+
+    tokens = case.window // 2 if isinstance(made, Decoder) else 1
+    call = steps if isinstance(made, Decoder) else step
     for _ in range(3):
-        step()
+        call()
     orders = {"prompt": partial(prompt_seconds, made, case)}
     if isinstance(made, Decoder):
         facts["read_bytes"] = read_bytes(made, count + case.window // 2)
         orders["overhead"] = partial(overhead, made, case)
-    return Ready(step, (), facts, orders, torch.no_grad)
+    return Ready(call, (), facts, orders, torch.no_grad, tokens)
 
 
 def prompt_seconds(made: Any, case: Case) -> dict[str, Any]:
@@ -60,28 +70,50 @@ def prompt_seconds(made: Any, case: Case) -> dict[str, Any]:
 def overhead(decoder: Decoder, case: Case) -> dict[str, Any]:
     """Return the time of a token beyond that of its kernels, as the trace of their launches has it.
 
-    The trace itself takes longer than a launch, so that calls with it and without it take turns, each after a
-    call that does not count: reading a trace empties caches. Of each the quickest tenth counts.
+    That of tokens that are generated, of which `generate` makes some more than another time; and that of one
+    that is fed by a call of its own.
+    """
+    count = case.prompt.shape[1]
+
+    def generate(more: int) -> None:
+        decoder.position = count
+        decoder.generate(case.token, max_new_tokens=2 + more, stop=(), reset=False)
+
+    def feed(more: int) -> None:
+        decoder.position = count
+        for _ in range(1 + more):
+            decoder.feed(case.token)
+
+    beyond, launches = beyond_kernels(generate, _GENERATED)
+    fed, _ = beyond_kernels(feed, 1)
+    return {"overhead_us": beyond * 1e6, "fed_overhead_us": fed * 1e6, "launches": launches}
+
+
+def beyond_kernels(run: Callable[[int], None], more: int) -> tuple[float, int]:
+    """Return the time beyond that of kernels that so many tokens more take, for each, and its launches.
+
+    The trace itself takes longer than a launch, so that runs with it and without it take turns, each after
+    one that does not count: reading a trace empties caches. Of each the quickest tenth counts.
     """
     import npu_cuda
 
-    def feed() -> float:
-        decoder.position = case.prompt.shape[1]
-        decoder.feed(case.token)
-        decoder.position = case.prompt.shape[1]
+    def seconds(count: int) -> float:
         start = time.perf_counter()
-        decoder.feed(case.token)
+        run(count)
         return time.perf_counter() - start
 
-    whole, kernels, launches = [], [], 0
-    for _ in range(100):
-        whole.append(feed())
+    few, many, kernels, launches = [], [], [], 0
+    for _ in range(_TURNS):
+        run(0)
+        few.append(seconds(0))
+        many.append(seconds(more))
         npu_cuda.trace_start(1 << 14)
-        feed()
+        run(0)
+        before = len(npu_cuda.trace_events())
+        run(more)
         npu_cuda.trace_stop()
         events = npu_cuda.trace_events()
-        events = events[len(events) // 2 :]  # of the second of two calls
-        launches = len(events)
-        kernels.append(sum(event["duration_ns"] for event in events) * 1e-9)
-    beyond = statistics.quantiles(whole, n=10)[0] - statistics.quantiles(kernels, n=10)[0]
-    return {"overhead_us": beyond * 1e6, "launches": launches}
+        launches = (len(events) - 2 * before) // more
+        kernels.append(sum(event["duration_ns"] for event in events[-launches * more :]) * 1e-9)
+    quick = [statistics.quantiles(times, n=10)[0] for times in (few, many, kernels)]
+    return (quick[1] - quick[0] - quick[2]) / more, launches

@@ -79,6 +79,7 @@ def test_an_empty_cache_is_empty_again_after_a_reset(decoder: Decoder) -> None:
 def test_a_token_allocates_its_logits_and_nothing_that_stays(decoder: Decoder) -> None:
     token = PROMPT[:, :1]
     decoder.generate(PROMPT, max_new_tokens=3)
+    decoder.feed(token), decoder.feed(token)  # the programs of calls are made
 
     found = [allocated_bytes(lambda: decoder.feed(token)) for _ in range(3)]
 
@@ -86,6 +87,18 @@ def test_a_token_allocates_its_logits_and_nothing_that_stays(decoder: Decoder) -
     for events in found:
         assert [size for size in events if size > 8] == [logits]  # the others are numbers that are checked
     assert found[0] == found[1] == found[2]
+
+
+def test_a_text_is_generated_without_an_allocation_for_each_token(decoder: Decoder) -> None:
+    def generate(count: int) -> Any:
+        return decoder.generate(PROMPT, max_new_tokens=count)
+
+    generate(3), generate(3)
+
+    found = [allocated_bytes(lambda count=count: generate(count)) for count in (3, 3, 40)]
+
+    counts = [sum(size > 0 for size in events) for events in found]
+    assert counts[0] == counts[1] == counts[2]
 
 
 @pytest.mark.parametrize("backend", [None, "aten"])

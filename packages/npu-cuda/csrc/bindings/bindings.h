@@ -21,6 +21,7 @@ void bind_traces(nb::module_& module);
 void bind_programs(nb::module_& module);
 void bind_graphs(nb::module_& module);
 void bind_step_loops(nb::module_& module);
+void bind_row_loops(nb::module_& module);
 void bind_streams(nb::module_& module);
 
 }  // namespace npu::bindings

@@ -132,6 +132,7 @@ NB_MODULE(_C, module) {
   bind_graphs(module);
   bind_programs(module);
   bind_step_loops(module);
+  bind_row_loops(module);
   bind_streams(module);
   bind_installation(module);
   bind_emulation(module);

@@ -819,6 +819,51 @@ class StepLoop:
     def steps_taken(self) -> int:
         """By all calls of run()."""
 
+class RowLoop:
+    """
+    Runs programs of host in order, again and again, over memory that they share.
+
+    What one step leaves there, the next one reads. One thread at a time.
+    """
+
+    def __init__(self, programs: Sequence[Program], inputs: TensorList, given: TensorList, results: TensorList, kept: TensorList, count: int, stop: Sequence[int] | None = None, ended: Any = None) -> None:
+        """
+        Make a loop.
+
+        Args:
+            programs: Programs whose slots are bound, which nobody else uses meanwhile.
+            inputs: Contiguous tensors that they read; a step begins by copying a row into each.
+            given: For each of them, contiguous, `count` times its size: a row for each step.
+            results: Contiguous tensors; a step ends by copying each to its row.
+            kept: For each of them, contiguous, `count` times its size.
+            count: The number of rows, and the most steps.
+            stop: Numbers. There are no more steps once each element of the first result, int64, has been one of
+                them after some step.
+            ended: Bool, an element for each of these: whether it has been, which steps write down.
+
+        Raises:
+            InvalidArgumentError: They do not fit, or a program is not of host or not bound.
+        """
+
+    def run(self, limit: int, seconds: float) -> bool:
+        """
+        Take steps after those that are taken, and return whether there will be no more.
+
+        A step that fails raises what Program.run() does, and is not counted.
+
+        Args:
+            limit: Of the number of steps of this call.
+            seconds: It returns after the step at which they are over.
+        """
+
+    @property
+    def steps_taken(self) -> int:
+        """By all calls of run()."""
+
+    @property
+    def failed_program(self) -> int | None:
+        """The number of the program that failed, if the last run() did."""
+
 def synchronize(device: str = 'cuda', stream_handle: int = 0) -> None:
     """
     Wait until a stream has done all its work. 0 is the default stream of the device.

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 
 from npu_cuda import _C
+from npu_cuda.backend.bound_program import BoundProgram, BoundRowLoop, copy_elements, use_threads_of_pytorch
 from npu_cuda.backend.copy_rules import CASTS
 from npu_cuda.backend.costs import CALL_OVERHEAD, seconds_of, seconds_on_cuda
 from npu_cuda.backend.fusion import fuse
@@ -24,7 +25,7 @@ from npu_cuda.errors import NpuCudaError
 from npu_ir import BackendError, Graph, OpNode
 from npu_ir.core.storage import copy_with_strides
 from npu_ir.graph.partition import in_place_of
-from npu_ir.plugins.backend import Backend, BackendOp, Captured, StepLoop
+from npu_ir.plugins.backend import Backend, BackendOp, Captured, RowLoop, StepLoop
 
 _CPU = torch.device("cpu")
 _OP_INDEX = re.compile(r"\bop (\d+)\b")
@@ -79,7 +80,7 @@ class NativeBackend(Backend):
         return lowered
 
     def prepare(self, graph: Graph, ops: Sequence[BackendOp], device: torch.device) -> PreparedProgram:
-        with self._errors_of(ops):
+        with self.errors_of(ops):
             return PreparedProgram(graph, ops, device, self.native_device(device))
 
     def memory_bytes(self, program: PreparedProgram) -> int:
@@ -96,7 +97,7 @@ class NativeBackend(Backend):
         except BaseException as error:  # kernels in Python raise errors of their own
             program.undo(inputs)
             if isinstance(error, NpuCudaError):
-                raise self._backend_error(error, program.ops) from error
+                raise self.backend_error(error, program.ops) from error
             raise
         if program.returns_exactly_outputs:
             return tensors[program.input_count :]
@@ -115,8 +116,8 @@ class NativeBackend(Backend):
     ) -> Callable[[], None]:
         _require_count(program, inputs)
         tensors, copies = program.place_outputs(inputs, outputs)
-        with self._errors_of(program.ops):
-            return BoundProgram(self, program, program.instance_for(tensors), copies)
+        with self.errors_of(program.ops):
+            return BoundProgram(self, program, program.instance_for(tensors), inputs, copies)
 
     def capture(self, program: PreparedProgram, inputs: Sequence[Any]) -> Captured:
         _require_count(program, inputs)
@@ -127,7 +128,7 @@ class NativeBackend(Backend):
             copy_with_strides(result.of(tensors)) if result.place < len(fixed) else result.of(tensors)
             for result in program.layout.results
         )
-        with self._errors_of(program.ops):
+        with self.errors_of(program.ops):
             instance = program.instance_for(tensors)
             recording = instance, instance.native.capture()
         captured = Captured(program, fixed, outputs, recording)
@@ -141,10 +142,10 @@ class NativeBackend(Backend):
             graph.launch(1, self.stream(program.device))
             self.finish(program.device)
         except NpuCudaError as error:
-            raise self._backend_error(error, program.ops) from error
+            raise self.backend_error(error, program.ops) from error
         for result, output in zip(program.layout.results, captured.outputs, strict=True):
             if result.place < len(captured.inputs) and isinstance(output, torch.Tensor):
-                _copy(result.of(captured.inputs), output)
+                copy_elements(result.of(captured.inputs), output)
 
     @abc.abstractmethod
     def native_device(self, device: torch.device) -> str:
@@ -158,13 +159,13 @@ class NativeBackend(Backend):
         """Wait for the launches, on devices whose stream is unknown to PyTorch."""
 
     @contextlib.contextmanager
-    def _errors_of(self, ops: Sequence[BackendOp]) -> Iterator[None]:
+    def errors_of(self, ops: Sequence[BackendOp]) -> Iterator[None]:
         try:
             yield
         except NpuCudaError as error:
-            raise self._backend_error(error, ops) from error
+            raise self.backend_error(error, ops) from error
 
-    def _backend_error(self, error: NpuCudaError, ops: Sequence[BackendOp]) -> BackendError:
+    def backend_error(self, error: NpuCudaError, ops: Sequence[BackendOp]) -> BackendError:
         """Return an error of the native part as a `BackendError` that names the nodes."""
         found = _OP_INDEX.search(str(error))
         ops = kernel_ops(ops) or ops
@@ -177,51 +178,9 @@ class NativeBackend(Backend):
         )
 
 
-class BoundProgram:
-    """A program bound to fixed memory: what `Backend.bind` returns.
-
-    Attributes:
-        native: The native program.
-        copies: Pairs of an output that no op of it writes, and what is copied there after each run.
-    """
-
-    def __init__(
-        self,
-        backend: NativeBackend,
-        program: PreparedProgram,
-        instance: ProgramInstance,
-        copies: Sequence[tuple[Any, Any]],
-    ) -> None:
-        self._backend, self._program = backend, program
-        self.native = instance.native
-        self.copies = copies
-
-    def __call__(self) -> None:
-        backend, device = self._backend, self._program.device
-        try:
-            self.native.run(backend.stream(device))
-            backend.finish(device)
-        except NpuCudaError as error:
-            raise backend._backend_error(error, self._program.ops) from error
-        for output, source in self.copies:
-            _copy(source, output)
-
-
-def _use_threads_of_pytorch() -> None:
-    count = torch.get_num_threads()
-    if count != _C.thread_count():
-        _C.set_thread_count(count)
-
-
 def _require_count(program: PreparedProgram, inputs: Sequence[Any]) -> None:
     if len(inputs) != program.input_count:
         raise BackendError(f"{len(inputs)} inputs for a program that takes {program.input_count}")
-
-
-def _copy(source: torch.Tensor, target: torch.Tensor) -> None:
-    """Copy elements into a tensor of the same strides, those that an expanded one shares once."""
-    once = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in target.stride())
-    target[once].copy_(source[once])
 
 
 class HostBackend(NativeBackend):
@@ -236,7 +195,7 @@ class HostBackend(NativeBackend):
         return fuse(join_relus(ops, graph.outputs, self.name), graph.outputs, self.name)
 
     def prepare(self, graph: Graph, ops: Sequence[BackendOp], device: torch.device) -> PreparedProgram:
-        _use_threads_of_pytorch()  # some ops have memory for each
+        use_threads_of_pytorch()  # some ops have memory for each
         return super().prepare(graph, ops, device)
 
     @contextlib.contextmanager
@@ -255,7 +214,7 @@ class HostBackend(NativeBackend):
                 ]
 
     def stream(self, device: torch.device) -> int:
-        _use_threads_of_pytorch()
+        use_threads_of_pytorch()
         return super().stream(device)
 
     def make_quick_run(self, program: PreparedProgram) -> Callable[[list[Any]], Sequence[Any] | None] | None:
@@ -268,7 +227,7 @@ class HostBackend(NativeBackend):
 
         def call(inputs: list[Any]) -> Sequence[Any] | None:
             if threads_of_pytorch() != own_threads():
-                _use_threads_of_pytorch()
+                use_threads_of_pytorch()
             try:
                 instance = idle.pop()
             except IndexError:
@@ -280,7 +239,7 @@ class HostBackend(NativeBackend):
             except BaseException as error:
                 program.undo(inputs)
                 if isinstance(error, NpuCudaError):
-                    raise self._backend_error(error, program.ops) from error
+                    raise self.backend_error(error, program.ops) from error
                 raise
             finally:
                 idle.append(instance)
@@ -300,8 +259,18 @@ class HostBackend(NativeBackend):
             return None
         if copies:
             programs.append(copy_program(self.name, copies))
-        _use_threads_of_pytorch()
+        use_threads_of_pytorch()
         return _C.StepLoop(programs, list(inputs), [list(slot) for slot in slots], list(results))
+
+    def make_row_loop(
+        self,
+        runs: Sequence[Callable[[], None]],
+        inputs: Sequence[tuple[torch.Tensor, torch.Tensor]],
+        results: Sequence[tuple[torch.Tensor, torch.Tensor]],
+        stop: tuple[Sequence[int], torch.Tensor] | None = None,
+    ) -> RowLoop | None:
+        programs = [run for run in runs if isinstance(run, BoundProgram) and not run.copies]
+        return BoundRowLoop(programs, inputs, results, stop) if len(programs) == len(runs) else None
 
     def native_device(self, device: torch.device) -> str:  # noqa: ARG002 - there is one
         return "host"

@@ -18,12 +18,12 @@ from npu_ir.core.node import OpNode
 from npu_ir.core.storage import copy_memory, copy_with_strides
 from npu_ir.core.types import TensorType
 from npu_ir.errors import BackendError
-from npu_ir.plugins.backend_program import BackendOp, Captured, Operand, StepLoop, Temporary
+from npu_ir.plugins.backend_program import BackendOp, Captured, Operand, RowLoop, StepLoop, Temporary
 
 if TYPE_CHECKING:
     from npu_ir.graph.partition import PartitionGraph
 
-__all__ = ["Backend", "BackendOp", "Captured", "Operand", "StepLoop", "Temporary"]
+__all__ = ["Backend", "BackendOp", "Captured", "Operand", "RowLoop", "StepLoop", "Temporary"]
 
 
 class Backend(abc.ABC):
@@ -258,6 +258,27 @@ class Backend(abc.ABC):
             inputs: Fixed tensors that the functions read: a step begins by copying a slot into them.
             slots: A tensor for each input in each slot, of the same type, strides included.
             results: Fixed tensors, whose content after each step is kept.
+        """
+        return None
+
+    def make_row_loop(
+        self,
+        runs: Sequence[Callable[[], None]],  # noqa: ARG002 - for subclasses, like the next ones
+        inputs: Sequence[tuple[torch.Tensor, torch.Tensor]],  # noqa: ARG002
+        results: Sequence[tuple[torch.Tensor, torch.Tensor]],  # noqa: ARG002
+        stop: tuple[Sequence[int], torch.Tensor] | None = None,  # noqa: ARG002
+    ) -> RowLoop | None:
+        """Return a loop without Python whose steps read what the one before has left; None if there is none.
+
+        Args:
+            runs: What `bind` has returned, of partitions that share memory: a step calls each of them, in
+                order. Nobody else does meanwhile.
+            inputs: Fixed tensors that the functions read, each with one that has a row for each step: the
+                step begins by copying its row into the fixed one. All are contiguous.
+            results: Fixed tensors, each with one that has a row for each step, into which the step ends by
+                copying it.
+            stop: Numbers, and a truth value for each element of the first result, int64. Steps set it once
+                the element is one of the numbers, and there are no more steps once all are true.
         """
         return None
 

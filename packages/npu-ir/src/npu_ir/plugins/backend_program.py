@@ -106,3 +106,22 @@ class StepLoop(Protocol):
     @property
     def steps_taken(self) -> int:
         """The number of steps that all calls of `run` have taken."""
+
+
+class RowLoop(Protocol):
+    """The interface of a loop that takes steps over fixed memory, each with a row of some tensors."""
+
+    def run(self, limit: int, seconds: float) -> bool:
+        """Take steps after those that are taken; return whether there will be no more.
+
+        A step that fails raises its error. It is not counted, and state that it wrote to in place is as it
+        was before.
+
+        Args:
+            limit: The maximum number of steps of this call.
+            seconds: The time after which it returns.
+        """
+
+    @property
+    def steps_taken(self) -> int:
+        """The number of steps that all calls of `run` have taken."""

@@ -9,12 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from npu_ir import extract_ir, load_weights
+from npu_ir import load_weights
 from npu_ir.core.node import external_names
 from npu_ir.errors import UsageError
 from npu_ir.plugins.backend import Backend
+from npu_runtime.decoders.choices import Choices
 from npu_runtime.decoders.extract import DecoderGraphs
-from npu_runtime.decoders.sampler import Sampler, Sampling
+from npu_runtime.decoders.generation import Generation
+from npu_runtime.decoders.sampler import Sampling
 from npu_runtime.decoders.source import Source
 from npu_runtime.decoders.token_checks import checked_padding, require_tokens
 from npu_runtime.executor.executor import IRExecutor
@@ -96,9 +98,10 @@ class Decoder:
                 max_fixed_sizes=0,  # prompts come in any length, once each
             )
             self._source = Source(graphs, encoder)
-        self._samplers: dict[Sampling, IRExecutor] = {}
         self._padding = self._integers([0] * graphs.batch)
+        self._choices = Choices(graphs, self._executors[1], self._padding)
         self._start, self._last = self._integers(0), self._integers(0)
+        self._used = 1  # tokens of the last call: `_last` is that of the last one
 
     def executor(self, count: int = 1) -> IRExecutor:
         """Return the executor for calls of so many tokens, for `explain` and `profile`.
@@ -128,6 +131,7 @@ class Decoder:
         if self._source is None:
             raise UsageError("the model has no encoder", fix="pass tokens to feed() or generate()")
         self._source.encode(source, mask)
+        self._choices.read(self._source.encoded())
         self.reset()
 
     def reset(self) -> None:
@@ -166,7 +170,9 @@ class Decoder:
             if used < count:  # what follows is overwritten by later tokens, and not attended to before
                 part = torch.nn.functional.pad(part, (0, count - used))
             self._start.fill_(self.position)
-            self._last.fill_(used - 1)
+            if used != self._used:
+                self._last.fill_(used - 1)
+                self._used = used
             logits = self._executors[count](part, self._start, self._padding, self._last, *source)
             self.position += used
             self._uses += 1
@@ -201,25 +207,45 @@ class Decoder:
             UsageError: As for `feed`; or the decoder was used otherwise between two tokens.
         """
         self._require_room(tokens, max_new_tokens)
+        generation = self._generation(tokens, max_new_tokens, sampling, padding)
+        for row in generation.rows.unbind(0):
+            self._take(generation, sampling, 1)
+            yield row
+
+    def _generation(
+        self,
+        tokens: Tensor,
+        count: int,
+        sampling: Sampling,
+        padding: Sequence[int] | None,
+        stop: Sequence[int] = (),
+    ) -> Generation:
         tokens = tokens.to(self._device)
-        generator = torch.Generator().manual_seed(sampling.seed)
-        sampler = self._sampler(sampling)
-        seen = self._seen(tokens, padding)
-        uses = self._uses
-        for _ in range(max_new_tokens):
-            if self._uses != uses:
-                raise UsageError(
-                    "the decoder was used otherwise since the last token of this stream, which goes on from"
-                    " what its cache had then",
-                    fix="take all tokens of a stream first, or make a decoder for each",
-                )
-            logits = self._feed(tokens, padding)
-            uses = self._uses
-            drawn = torch.rand(self.graphs.batch, generator=generator).to(self._device)
-            chosen = sampler(logits, seen, drawn)
-            yield chosen
-            seen.scatter_(1, chosen[:, None], True)
-            tokens, padding = chosen[:, None], None
+        seen = self._seen(tokens, padding) if sampling.asks_for_tokens else self._choices.no_tokens
+        generation = Generation(tokens, padding, count, sampling, self._choices.sampler(sampling), seen, stop)
+        generation.uses = self._uses
+        return generation
+
+    def _take(self, generation: Generation, sampling: Sampling, limit: int) -> None:
+        """Generate so many tokens of each row at most: where the backend can, without Python in between."""
+        if self._uses != generation.uses:
+            raise UsageError(
+                "the decoder was used otherwise since the last token of this stream, which goes on from"
+                " what its cache had then",
+                fix="take all tokens of a stream first, or make a decoder for each",
+            )
+        source = None if self._source is None else self._source.encoded()
+        loop = self._choices.loop(sampling, source) if generation.taken else None
+        if loop is None:
+            generation.take_one(self._feed)
+        else:
+            before = generation.taken
+            try:
+                generation.take(loop, limit, self.position)
+            finally:
+                self.position += generation.taken - before
+                self._uses += 1
+        generation.uses = self._uses
 
     def generate(
         self,
@@ -230,8 +256,11 @@ class Decoder:
         padding: Sequence[int] | None = None,
         stop: Sequence[int] | None = None,
         fill: int = 0,
+        reset: bool = True,
     ) -> Tensor:
-        """Return a prompt and the tokens that follow it, int64 ``[batch, count]``, from an empty cache.
+        """Return a prompt and the tokens that follow it, int64 ``[batch, count]``.
+
+        Where one backend runs all that a token takes, such as ``host``, there is no Python between tokens.
 
         Args:
             tokens: The prompts, padded on the left to one length. A model with an encoder that says with
@@ -241,25 +270,24 @@ class Decoder:
             padding: For each row the number of tokens of its padding.
             stop: The tokens that end a row; by default those of the model.
             fill: The token after the end of a row, while others go on.
+            reset: Begin with an empty cache. Otherwise the prompt is appended to what the cache has: of a
+                text that was generated before, all but its last token.
 
         Raises:
             UsageError: The cache has no place for them, or they are not such tokens.
         """
         if tokens is None:
             tokens = self.first_tokens()
-        self._require_room(tokens, max_new_tokens, used=0)
+        self._require_room(tokens, max_new_tokens, used=0 if reset else self.position)
         if padding is not None:
             checked_padding(self.graphs, padding, tokens.shape[1])
-        self.reset()
-        ends = self._integers(list(self.graphs.stop if stop is None else stop))
-        has_ended = torch.zeros(self.graphs.batch, dtype=torch.bool, device=self._device)
-        columns = [tokens.to(self._device)]
-        for chosen in self.stream(tokens, max_new_tokens=max_new_tokens, sampling=sampling, padding=padding):
-            columns.append(torch.where(has_ended, fill, chosen)[:, None])
-            has_ended |= torch.isin(chosen, ends)
-            if bool(has_ended.all()):
-                break
-        return torch.cat(columns, 1)
+        if reset:
+            self.reset()
+        stop = self.graphs.stop if stop is None else stop
+        generation = self._generation(tokens, max_new_tokens, sampling, padding, stop)
+        while not generation.is_over:
+            self._take(generation, sampling, max_new_tokens)
+        return torch.cat([tokens.to(self._device), generation.filled(fill)], 1)
 
     def first_tokens(self) -> Tensor:
         """Return the token that texts begin with, int64 ``[batch, 1]``, for a model with an encoder.
@@ -270,16 +298,6 @@ class Decoder:
         if self.graphs.start is None:
             raise UsageError("the model does not say with which token a text begins", fix="give tokens")
         return self._integers([[self.graphs.start]] * self.graphs.batch)
-
-    def _sampler(self, sampling: Sampling) -> IRExecutor:
-        if sampling not in self._samplers:
-            shape = self.graphs.batch, self.graphs.vocabulary
-            (result,) = self.graphs.by_count[1].outputs
-            logits = torch.empty(shape, dtype=result.tensor_type.dtype, device=self._device)
-            example = logits, logits.bool(), torch.empty(shape[:1], device=self._device)
-            graph = extract_ir(Sampler(sampling), example)
-            self._samplers[sampling] = IRExecutor(graph, passes="auto", device=self._device)
-        return self._samplers[sampling]
 
     def _seen(self, tokens: Tensor, padding: Sequence[int] | None) -> Tensor:
         """Return which tokens each row has, bool ``[batch, vocabulary]``."""

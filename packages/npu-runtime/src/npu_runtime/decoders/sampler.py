@@ -36,6 +36,11 @@ class Sampling:
     repetition_penalty: float = 1.0
     seed: int = 0
 
+    @property
+    def asks_for_tokens(self) -> bool:
+        """True if a choice depends on the tokens before."""
+        return self.repetition_penalty != 1.0
+
     def __post_init__(self) -> None:
         for name, kinds, lowest, range_text in (
             ("temperature", (int, float), 0, "a number of 0 or more"),
@@ -63,7 +68,7 @@ class Sampler(nn.Module):
 
     def forward(self, logits: Tensor, seen: Tensor, drawn: Tensor) -> Tensor:
         sampling, logits = self._sampling, logits.float()
-        if sampling.repetition_penalty != 1.0:
+        if sampling.asks_for_tokens:
             penalty = sampling.repetition_penalty
             logits = torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
         if sampling.temperature == 0.0:

@@ -26,11 +26,13 @@ from npu_runtime._torch.state import (
     below_autograd,
     has_default_torch_state,
     kernel_settings,
+    may_be_traced,
     record_gradients,
 )
 from npu_runtime.codegen.call_binder import make_binder
 from npu_runtime.codegen.compiled_function import BoundFunction
 from npu_runtime.codegen.compiler import Compiled, mutated_state
+from npu_runtime.executor.bound_call import BoundCall, are_in_place, bind_call
 from npu_runtime.executor.bound_weights import BoundWeights
 from npu_runtime.executor.fixed_sizes import FixedSizes
 from npu_runtime.executor.held_state import HeldState
@@ -206,6 +208,51 @@ class Engine:
         if self._is_concurrent:
             return self._call(args, kwargs)
         return self._exclusively(self._call, args, kwargs, writes)
+
+    def bind_call(self, args: Sequence[Any], memory: Mapping[int, torch.Tensor]) -> BoundCall | None:
+        """Return a call over fixed memory; None where it would need Python. State stays where it is then.
+
+        Args:
+            args: Positional arguments, whose contents later runs read.
+            memory: Where results are to be, by number: tensors of their types.
+        """
+        given = self._bind_arguments(tuple(args), {})
+        state = mutated_state(self._graph)
+        plan = self._plan
+        if (
+            given is None
+            or self._graph.symbols
+            or self._overwritten.places
+            or plan.may_share_constants
+            or plan.in_state
+            or not are_in_place(self._graph, self._compiled, state)
+        ):
+            return None
+        with self._state.lock, below_autograd():
+            self._state.require_idle()
+            tensors = dict(zip(self._arguments, (*given[0], *self._state.tensors), strict=True))
+            values = {**self.bound.values, **tensors}
+            found = bind_call(self._graph, self._compiled, values, memory, self._device)
+            if found is None:
+                return None
+            self._state.fix_memory()
+            return BoundCall(*found, self._active_binding)
+
+    def is_current(self, call: BoundCall) -> bool:
+        """Return whether a bound call reads the weights that are bound now."""
+        return call.weights is self._active_binding
+
+    def run_bound(self, function: Callable[..., _T], *arguments: Any) -> _T:
+        """Call a function that runs a bound call, while no other call runs, after the checks of a call.
+
+        Raises:
+            WeightError: A weight of which it reads another form was changed in place.
+            ExecutionError: PyTorch traces or transforms this thread, or a call is in progress.
+        """
+        self._versions.require_unchanged()
+        if may_be_traced():
+            self._require_no_tracer()
+        return self._exclusively(function, *arguments)
 
     def call_node_by_node(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], observe: Observer, *, check_nan: bool = False
@@ -393,10 +440,13 @@ class Engine:
 
     def _exclusively(self, function: Callable[..., _T], *arguments: Any) -> _T:
         """Call a function with the lock of the mutated state, and the requested number of threads."""
-        if self._threads is not None:
+        if self._threads is None:
+            return self._state.in_turn(function, *arguments)
+        with _ThreadCount.lock:
+            if torch.get_num_threads() == self._threads:  # usually; the context takes a while after a pause
+                return self._state.in_turn(function, *arguments)
             with thread_count(self._threads):
                 return self._state.in_turn(function, *arguments)
-        return self._state.in_turn(function, *arguments)
 
 
 class _ThreadCount:

@@ -83,7 +83,7 @@ class HeldState:
     ) -> None:
         self._graph = graph
         self._turn: _Turn = _Turn() if share is None else share._turn
-        self._stays = share is not None
+        self._is_shared = self._is_fixed = share is not None
         self.lock = self._turn.lock
         known = {} if share is None else self._known_by(share)
         self.tensors = tuple(
@@ -91,7 +91,7 @@ class HeldState:
             for value, content in zip(mutated_state(graph), contents, strict=True)
         )
         if share is not None:
-            share._stays = True
+            share._is_shared = share._is_fixed = True
             self._require_same_types(contents)
 
     def _known_by(self, share: HeldState) -> dict[tuple[str, ...], torch.Tensor]:
@@ -113,16 +113,20 @@ class HeldState:
     @property
     def is_shared(self) -> bool:
         """True if another executor has, or had, the same state."""
-        return self._stays
+        return self._is_shared
+
+    def fix_memory(self) -> None:
+        """Keep the tensors from now on: a new content is copied into their memory."""
+        self._is_fixed = True
 
     def set(self, contents: Sequence[torch.Tensor], log: UndoLog | None = None) -> None:
-        """Make these the content: their memory, or what is in it where another executor has the tensors.
+        """Make these the content: their memory, or what is in it where the tensors are fixed.
 
         Args:
             contents: One tensor for each.
             log: Where to add what undoes it.
         """
-        if not self._stays:
+        if not self._is_fixed:
             self.tensors = tuple(map(_writable, contents))
             return
         for tensor, content in zip(self.tensors, contents, strict=True):
@@ -133,7 +137,7 @@ class HeldState:
 
     def reset(self, contents: Sequence[torch.Tensor]) -> None:
         """Make copies of these the content; see `set`."""
-        if self._stays:
+        if self._is_fixed:
             self.set(contents)
         else:
             self.tensors = tuple(map(_fresh, contents, mutated_state(self._graph)))
@@ -141,7 +145,7 @@ class HeldState:
     def copy(self) -> HeldState:
         """Return state with the same content in memory of its own, which takes turns with this one."""
         copied = copy.copy(self)
-        copied.tensors, copied._stays = self.clones(), False
+        copied.tensors, copied._is_shared, copied._is_fixed = self.clones(), False, False
         return copied
 
     def clones(self) -> tuple[torch.Tensor, ...]:
@@ -150,7 +154,7 @@ class HeldState:
 
     def snapshot(self, *, is_overwritten: bool) -> tuple[torch.Tensor, ...]:
         """Return the content; calls that overwrite it, or other executors, do not change what is returned."""
-        return self.clones() if is_overwritten or self._stays else self.tensors
+        return self.clones() if is_overwritten or self._is_fixed else self.tensors
 
     def in_turn(self, function: Callable[..., _T], *arguments: Any) -> _T:
         """Call a function that changes the content.

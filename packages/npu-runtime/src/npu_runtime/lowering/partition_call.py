@@ -143,7 +143,7 @@ class PartitionCall:
             given[place] = copy_with_strides(given[place])
         program = self._program_of(constants)
         if program is None:
-            program, given = self.program, self._joined(given, constants)
+            program, given = self.program, self.joined(given, constants)
         if self.in_place:
             self._log_undo(program, given)
         outputs = self.backend.run(program, given)
@@ -181,7 +181,8 @@ class PartitionCall:
         self._last[0] = _LastConstants(constants, program, is_tried, quick_run)
         return program
 
-    def _joined(self, given: Sequence[Any], constants: Sequence[Any]) -> list[Any]:
+    def joined(self, given: Sequence[Any], constants: Sequence[Any] = ()) -> list[Any]:
+        """Return all inputs by number, of those that a call takes and the constants."""
         numbered = dict(zip(self.given, given, strict=True))
         for number, item in zip(sorted(self.constants), constants, strict=True):
             numbered[number] = self._as_stated(item, number)
