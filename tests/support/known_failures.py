@@ -122,6 +122,15 @@ KNOWN_FAILURES: tuple[KnownFailure, ...] = (
         {"npu_ir/capture/test_refusals.py": ("test_special_calls_are_dropped_or_what_is_in_them",)},
     ),
     KnownFailure(
+        "2.10",
+        "torch.export refuses a text in place of sizes by an assertion without a text",
+        {
+            "npu_ir/capture/test_export_messages.py": (
+                "test_the_fix_of_wrong_dynamic_shapes_says_how_they_are_written",
+            )
+        },
+    ),
+    KnownFailure(
         "2.11",
         "torch.export fails by a TypeError of its own where a result is a dataclass that cannot be hashed",
         {
