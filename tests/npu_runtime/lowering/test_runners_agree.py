@@ -27,7 +27,7 @@ few = examples(10, suppress_health_check=list(HealthCheck))
 
 
 SUMS = {4, *range(13, 17), *range(200, 280), *range(370, 390), 432}  # also of products
-ROUNDED = {"Gemm", "Pow", "Sigmoid", "Sin"}
+ROUNDED = {"Exp", "Gemm", "Pow", "Sigmoid", "Sin"}
 
 
 class ExactHost(HostBackend):
