@@ -219,7 +219,7 @@ class PatternPass(Pass):
         return edited
 
     def _possible_rules(self, graph: Graph) -> dict[str, list[Rule]]:
-        """Return the rules that may match, by the op type of the outermost call: the graph has all their ops."""
+        """Return the rules all of whose ops the graph has, by the op type of the outermost call."""
         present = {node.op_type for node in graph.nodes}
         return {
             op_type: rules
