@@ -9,6 +9,7 @@ import threading
 import warnings
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -344,6 +345,12 @@ def test_a_dimension_that_a_tensor_does_not_have_is_refused(dimension: Any, size
             ([torch.ones(3, 4), torch.ones(3, 4)],),
             dynamic_shapes=shapes,
         )
+
+
+def test_a_dimension_may_be_named_by_an_integer_of_numpy() -> None:
+    graph = extract_ir(nn.ReLU(), (torch.ones(3, 4),), dynamic_shapes={"input": {np.int64(0): Dim("batch")}})
+
+    assert str(graph.inputs[0].type) == "f32[batch, 4]"
 
 
 @each_row("shapes", {

@@ -181,6 +181,7 @@ def test_types_are_told_in_terms_of_the_symbols_of_the_graph(op_type: str, args:
 @each_row("op_type, args, message", [
     ("aten.add.Tensor", "[x, y]", "cannot be inferred: RuntimeError: The size of tensor a"),
     ("aten.view.default", "[x, [2, -1, 3]]", "cannot be inferred"),
+    ("aten.add.Tensor", "[y, 2**64]", "cannot be inferred: OverflowError: int too big"),
     ("aten.view.default", "[x, [unknown, -1]]", "a size depends on data, or on a number that is not known"),
     ("aten.nonzero.default", "[x]", "a size depends on data"),
     ("aten.squeeze.dim", "[x, 0]", r"for all sizes: f32\[8\] where s0 = 1"),

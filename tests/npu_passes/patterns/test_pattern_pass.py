@@ -198,3 +198,13 @@ def test_a_rule_is_tried_only_where_the_graph_has_every_op_of_its_pattern() -> N
 
     assert without == []
     assert len(looks) > 0
+
+
+def test_a_rule_is_tried_where_another_rule_has_made_an_op_of_its_pattern() -> None:
+    first = Rule("silu", aten.relu.default(x), aten.silu.default(x))
+    second = Rule("minus", aten.mul.Tensor(aten.silu.default(x), var("y")), aten.sub.Tensor(x, var("y")))
+
+    graph = capture(lambda x, y: x.relu() * y, *data())
+    result = PassManager(pass_of(first, second), max_rounds=1).run(graph)
+
+    assert op_types(result.graph) == ["sub.Tensor"]

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from npu_ir import Graph, Interpreter
+from npu_ir.ops.inference import infer_types
 from npu_passes import PassManager
 from npu_passes.core.registry import TRAIN
 from npu_passes.manager.checked_mode import Checked
@@ -68,6 +69,32 @@ def test_norms_and_trained_weights_of_a_step_for_the_backend_host() -> None:
     for node in graph.nodes_of("aten.convolution.default"):
         assert node.inputs[1].argument is not None
     assert check_pass(ChannelsLast(for_host=True), step, data=Checked(calls=[(batch, RATE)])) == 1
+
+
+class HalfOfTheChannels(nn.Module):
+    """Two convolutions, the second of a part of the first one's images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 32, 3, padding=1)
+        self.second = nn.Conv2d(16, 32, 3, padding=1)
+        self.head = nn.Linear(32, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        images = self.second(self.first(x)[:, :16]).relu()
+        return self.head(images.mean((2, 3)))  # type: ignore[no-any-return]
+
+
+def test_convolutions_of_a_part_of_images_have_the_layout_that_pytorch_gives_them() -> None:
+    step = step_of(HalfOfTheChannels(), batch_of())
+
+    graph = PassManager([ChannelsLast(for_host=True)]).run(step).graph
+
+    convolutions = list(graph.nodes_of("aten.convolution.default"))
+    assert [node.outputs[0].tensor_type for node in convolutions] == [
+        infer_types(node.op_type, node.inputs, node.attrs, operands=node.operands, symbols={})[0]
+        for node in convolutions
+    ]
 
 
 def test_indices_of_a_pool_are_where_its_gradient_looks_for_them() -> None:

@@ -35,6 +35,15 @@ def test_the_side_of_the_source_is_the_smallest_of_all_minimum_cuts(
     assert side == smallest
 
 
+def test_what_flows_along_a_shortest_path_is_given_back_for_two_longer_ones() -> None:
+    network = Network()
+    for path in ("sabt", "aeft", "scdb"):
+        for start, end in itertools.pairwise(path):
+            network.add_edge(start, end, 1)
+
+    assert network.side_of_source("s", "t") == {"s"}
+
+
 def test_an_edge_without_limit_is_in_no_cut() -> None:
     network = Network()
     network.add_edge("source", "a", 7)

@@ -86,3 +86,16 @@ def test_a_small_convolution_is_in_channels_last_before_it_is_packed() -> None:
     images = [node.outputs[0].type for node in executor.graph.nodes_of("npu.packed_conv2d.default")]
     assert [str(image) for image in images] == ["f32[1, 8, 32, 32]@channels_last"] * 2
     torch.testing.assert_close(executor(x), model(x), rtol=1e-4, atol=1e-4)
+
+
+def test_some_channels_of_images_in_channels_last_give_images_in_channels_last() -> None:
+    convolution = nn.Conv2d(8, 4, 3, padding=1)
+    model = Holding(lambda self, x: self.convolution(x[:, :8]), convolution=convolution)
+    x = torch.randn(2, 16, 9, 8).to(memory_format=torch.channels_last)
+
+    graph = optimized(model, x, passes="constant-folding,pack-panels")
+
+    (node,) = graph.nodes_of("npu.packed_conv2d.default")
+    assert str(node.outputs[0].type) == "f32[2, 4, 9, 8]@channels_last"
+    assert ops(graph)["clone"] == 0  # none to match other strides
+    assert_computes(graph, model, x)

@@ -120,6 +120,9 @@ class Other(nn.Module):
     "other shapes": (Other(5), adam, "is of shape [4, 3] in the trained one, and of shape [5, 3] here"),
     "no model": (3, None, "expected a torch.nn.Module, got int"),
     "another optimizer": (Other(4), sgd, "expected an optimizer Adam, got SGD"),
+    "another order": (Other(4), lambda model: adam(nn.ModuleList([model.second, model.first])),
+        "parameter 0 of the optimizer is second.weight of the model, of the trained one first.weight"),
+    "parameters of another model": (Other(4), lambda _: adam(Other(4)), "is None of the model"),
     "fewer parameters": (Other(4), lambda model: adam(model.first), "[2] parameters, the trained one of [4]"),
 })  # fmt: skip
 def test_state_is_not_given_to_what_has_other_parameters(model: Any, make: Any, reason: str) -> None:
@@ -132,6 +135,15 @@ def test_state_is_not_given_to_what_has_other_parameters(model: Any, make: Any, 
         step.sync_to(model, optimizer)
 
     assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in before.items())
+
+
+def test_state_is_given_to_layers_that_take_their_shapes_from_it() -> None:
+    model, other = nn.Sequential(nn.Linear(3, 2)), nn.Sequential(nn.LazyLinear(2))
+    step = TrainStep(model, adam(model), F.mse_loss)
+
+    step.sync_to(other)
+
+    assert torch.equal(other[0].weight, model[0].weight)
 
 
 def masked(prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

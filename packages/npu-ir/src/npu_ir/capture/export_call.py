@@ -86,7 +86,7 @@ class ExportCall:
         specs = shape_specs(self.subject.model, self.args, self.kwargs, self.dynamic_shapes)
         for place, tensor, spec in specs:
             for key in spec if isinstance(spec, Mapping) else ():
-                if type(key) is not int or not 0 <= key < tensor.ndim:
+                if isinstance(key, bool) or not hasattr(key, "__index__") or not 0 <= key < tensor.ndim:
                     raise ExportError(
                         f"{place} names the dimension {key!r} of a tensor of shape {list(tensor.shape)}",
                         fix="dimensions are numbered from 0, as in {0: torch.export.Dim('batch')}",

@@ -45,7 +45,7 @@ def types_on_meta(op: Op, binding: Binding, types: Sequence[Type]) -> tuple[Type
             results = run_op(op, binding, inputs, _META)
             is_usual = all(isinstance(item, torch.Tensor) and item.device == _META for item in results)
             return tuple([traced_type(item, int) for item in results]) if is_usual else None
-    except (NpuError, RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
+    except (NpuError, RuntimeError, TypeError, ValueError, IndexError, OverflowError):
         return None
 
 

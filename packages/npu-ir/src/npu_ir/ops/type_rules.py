@@ -13,6 +13,7 @@ import torch
 
 from npu_ir.core.literals import Literal
 from npu_ir.core.types import TensorType, Type, dense_type, memory_format_strides
+from npu_ir.ops.schema import find_op, schema_of
 
 _Attrs: TypeAlias = "Mapping[str, Literal]"
 _Rule: TypeAlias = "Callable[[list[TensorType], _Attrs], TensorType | None]"
@@ -23,6 +24,13 @@ _UNARY = (
 )
 _BINARY = ("add", "div", "mul", "sub")
 _OPERANDS = frozenset({("self",), ("self", "other")})
+# Not quantized, and none that PyTorch does not promote, as float8.
+_DTYPES = frozenset(
+    {
+        *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128),
+        *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    }
+)
 
 
 def types_by_rule(
@@ -39,25 +47,39 @@ def types_by_rule(
     rule = _RULES.get(op_type)
     if rule is None or operands is None or tuple(operands) not in _OPERANDS:
         return None
-    tensors = [type for type in types if isinstance(type, TensorType) and type.layout is torch.strided]
-    if len(tensors) < len(types):
+    tensors = [type for type in types if _is_usual(type)]
+    if not len(operands) == len(types) == len(tensors) or not _are_accepted(op_type, operands, attrs):
         return None
     found = rule(tensors, attrs)
     return None if found is None else (found,)
 
 
-def _pointwise(types: list[TensorType], _: _Attrs) -> TensorType | None:
+def _is_usual(type: Type) -> TypeGuard[TensorType]:
+    return isinstance(type, TensorType) and type.layout is torch.strided and type.dtype in _DTYPES
+
+
+def _are_accepted(op_type: str, operands: Sequence[str], attrs: Mapping[str, Literal]) -> bool:
+    """Return whether an op takes arguments of these names; what is wrong with others, inference says."""
+    op = find_op(op_type)
+    if op is None:
+        return False
+    schema, names = schema_of(op), {*operands, *attrs}
+    is_fitting = schema.required <= names <= schema.by_name.keys()
+    return is_fitting and len(names) == len(operands) + len(attrs)
+
+
+def _pointwise(types: list[TensorType], attrs: _Attrs) -> TensorType | None:
     """Return the type of a function of each element of one tensor of floats."""
-    (input, *others) = types
-    is_known = not others and input.dtype.is_floating_point and _is_in_memory_format(input)
+    (input,) = types
+    are_known = all(item in ("none", "tanh") or _is_number(item) for item in attrs.values())
+    is_known = are_known and input.dtype.is_floating_point and _is_in_memory_format(input)
     return input if is_known else None
 
 
 def _arithmetic(types: list[TensorType], attrs: _Attrs) -> TensorType | None:
     """Return the type of a sum or product of two tensors of floats, or of one and a number."""
     input = types[0]
-    numbers = [attrs[name] for name in ("other", "alpha") if name in attrs]
-    if not all(number.__class__ in (int, float) for number in numbers):
+    if not all(map(_is_number, attrs.values())):
         return None
     if len(types) == 1:
         return _pointwise(types, attrs) if "other" in attrs else None
@@ -119,7 +141,7 @@ def _view(types: list[TensorType], attrs: _Attrs) -> TensorType | None:
 def _in_shape(types: list[TensorType], wanted: Any, *, copies: bool) -> TensorType | None:
     """Return the type of the elements in another shape: a view, or a contiguous copy if there is none."""
     input, count = types[0], math.prod(types[0].static_shape)
-    if len(types) > 1 or not _are_integers(wanted) or not count:
+    if not _are_integers(wanted) or not count:
         return None
     shape = list(wanted)
     if shape.count(-1) == 1:
@@ -173,7 +195,7 @@ def _clone(types: list[TensorType], attrs: _Attrs) -> TensorType | None:
 
 def _to_dtype(types: list[TensorType], attrs: _Attrs) -> TensorType | None:
     (input,), dtype = types, attrs.get("dtype")
-    if len(attrs) > 1 or dtype.__class__ is not torch.dtype or not _is_in_memory_format(input):
+    if len(attrs) > 1 or dtype not in _DTYPES or not _is_in_memory_format(input):
         return None
     return TensorType(input.shape, dtype, input.strides)
 
@@ -181,6 +203,11 @@ def _to_dtype(types: list[TensorType], attrs: _Attrs) -> TensorType | None:
 def _is_in_memory_format(type: TensorType) -> bool:
     """Return whether results of pointwise functions have the strides of such a tensor."""
     return type.strides is None or type.memory_format is torch.channels_last
+
+
+def _is_number(item: Any) -> bool:
+    """Return whether an argument is a number that PyTorch takes for a real one."""
+    return item.__class__ is float or (item.__class__ is int and -(2**63) <= item < 2**63)
 
 
 def _are_integers(sizes: Any) -> TypeGuard[list[int]]:

@@ -41,15 +41,18 @@ def product_type(input: TensorType, out_features: int) -> TensorType:
     return TensorType((*input.shape[:-1], out_features), input.dtype)
 
 
-def image_type(input: TensorType, result: TensorType) -> TensorType:
+def image_type(input: TensorType, result: TensorType) -> TensorType | None:
     """Return the type of ``packed_conv2d`` and ``winograd_conv2d``: that of ``result``, but for strides.
 
-    It is contiguous or in channels-last, as the input is: the weights in the panels decide nothing.
+    It is contiguous or in channels-last, as the input is: the weights in the panels decide nothing. None for
+    an input that is neither, such as some channels of a larger one: PyTorch has to say so.
     """
-    strides = None
+    if input.memory_format is torch.contiguous_format:
+        return TensorType(result.shape, result.dtype)
     if input.memory_format is torch.channels_last:
         strides = memory_format_strides(result.shape, torch.channels_last)
-    return dense_type(result.static_shape, result.dtype, strides)
+        return dense_type(result.static_shape, result.dtype, strides)
+    return None
 
 
 @register_composite("(Tensor matrix, int width) -> Tensor")

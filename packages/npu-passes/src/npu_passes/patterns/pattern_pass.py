@@ -204,22 +204,28 @@ class PatternPass(Pass):
 
     def run(self, graph: Graph) -> bool:
         """Apply the rules; linear in the number of nodes."""
-        present = {node.op_type for node in graph.nodes}
-        possible = {
-            op_type: rules
-            for op_type in present & self._index.keys()
-            if (rules := [rule for rule, required in self._index[op_type] if required <= present])
-        }
-        if not possible:
+        rules = self._possible_rules(graph)
+        if not rules:
             return False
         edited = False
         placing = ValueReplacer(graph)
         for node in graph.body:
-            for rule in () if node.is_erased else possible.get(node.op_type, ()):
+            for rule in () if node.is_erased else rules.get(node.op_type, ()):
                 if self._apply(placing, graph, node, rule):
+                    if not edited:  # from here on the graph may have ops that it lacked
+                        rules = {key: [rule for rule, _ in pairs] for key, pairs in self._index.items()}
                     edited = True
                     break
         return edited
+
+    def _possible_rules(self, graph: Graph) -> dict[str, list[Rule]]:
+        """Return the rules all of whose ops the graph has, by the op type of the outermost call."""
+        present = {node.op_type for node in graph.nodes}
+        return {
+            op_type: rules
+            for op_type in present & self._index.keys()
+            if (rules := [rule for rule, required in self._index[op_type] if required <= present])
+        }
 
     def _apply(self, placing: ValueReplacer, graph: Graph, node: OpNode, rule: Rule) -> bool:
         """Rewrite the match of ``rule`` at ``node``, unless refused; return whether the graph was edited."""

@@ -80,12 +80,15 @@ def undecomposed_composite_ops() -> Iterator[None]:
     from torch.export.exported_program import _override_composite_implicit_decomp
 
     registered = torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd")
-    with _override_composite_implicit_decomp(_kept_ops(frozenset(registered))):
+    # Those of other libraries may be registered anew, with another schema.
+    others = {name.partition(".")[0] for name in registered if not name.startswith("aten::")}
+    schemas = [str(item) for name in others for item in torch._C._jit_get_schemas_for_operator(name)]
+    with _override_composite_implicit_decomp(_kept_ops(frozenset(registered), frozenset(schemas))):
         yield
 
 
 @functools.lru_cache(maxsize=1)
-def _kept_ops(_registered: frozenset[str]) -> Mapping[Any, Callable[..., Any]]:
+def _kept_ops(_registered: frozenset[str], _schemas: frozenset[str]) -> Mapping[Any, Callable[..., Any]]:
     """Return the composite ops that PyTorch can trace whole; to find those takes 50 ms."""
     from torch.export.exported_program import _split_decomp_table_to_cia_and_python_decomp
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Any
 
 import torch
@@ -115,7 +115,8 @@ class _Relayout:
         self.has_edited = True
         with self._pass.rewrite(self._graph, "channels-last", node) as edit:
             arguments = {name: self._convert(edit, item) for name, item in arguments_of(node).items()}
-            outputs = edit.calls(node.op_type, types=_types_of_results(node), name=node.name, **arguments)
+            types = _types_of_results(node, arguments)
+            outputs = edit.calls(node.op_type, types=types, name=node.name, **arguments)
             for old, new in zip(node.outputs, outputs, strict=True):
                 back = match_strides(edit, new, old)
                 edit.replace(old, back)
@@ -147,19 +148,20 @@ class _Relayout:
         return self._images[item]
 
 
-def _types_of_results(node: OpNode) -> list[TensorType] | None:
-    """Return the types of the results on images in channels-last; None if PyTorch has to say so.
+def _types_of_results(node: OpNode, arguments: Mapping[str, Any]) -> list[TensorType] | None:
+    """Return the types of the results of an op on new arguments; None if PyTorch has to say so.
 
-    Convolutions of every kind that PyTorch has for float32 on the CPU return images in channels-last then.
-    Where an image has one channel or one pixel, both layouts are one.
+    Convolutions of every kind that PyTorch has for float32 on the CPU return images in channels-last where
+    their images or weights are. Where an image has one channel or one pixel, both layouts are one.
     """
     if not all(map(is_image, node.outputs)):
         return None
     types = [value.tensor_type for value in node.outputs]
     if not any(map(is_layout_sensitive, node.outputs)):
         return types
-    if node.op_type not in CONVOLUTIONS:
-        return None
+    are_last = any(isinstance(item, Value) and is_channels_last(item) for item in arguments.values())
+    if node.op_type not in CONVOLUTIONS or not are_last:
+        return None  # not where weights stay as they are, and the image is part of a larger one
     strides = memory_format_strides(types[0].shape, torch.channels_last)
     return [dense_type(types[0].static_shape, types[0].dtype, strides)]
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch.nn import Module
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from npu_runtime.errors import TracingError
@@ -59,6 +60,7 @@ def copy_state(components: TrainingComponents, model: Module, optimizer: Optimiz
     _require_same_tensors(given, model)
     if optimizer is not None:
         _require_same_groups(trained, optimizer)
+        _require_same_order(own, trained, model, optimizer)
     if model is not own:
         model.load_state_dict(given)
     if optimizer is not None and optimizer is not trained:
@@ -72,6 +74,8 @@ def _require_same_tensors(given: Mapping[str, Any], model: Module) -> None:
         )
     taken = model.state_dict()
     for name in [*given, *taken]:
+        if name in given and name in taken and is_lazy(taken[name]):
+            continue  # takes the shape of what is loaded
         shapes = [
             list(getattr(state[name], "shape", ())) if name in state else None for state in (given, taken)
         ]
@@ -95,6 +99,20 @@ def _require_same_groups(trained: Optimizer, optimizer: Optimizer) -> None:
             f"the optimizer has groups of {sizes} parameters, the trained one of {expected}",
             fix="make the optimizer as the trained one was made",
         )
+
+
+def _require_same_order(own: Module, trained: Optimizer, model: Module, optimizer: Optimizer) -> None:
+    """Raise unless the parameters of both optimizers have the same names: their state is copied by place."""
+    orders = []
+    for module, item in ((own, trained), (model, optimizer)):
+        names = {parameter: name for name, parameter in module.named_parameters()}
+        orders.append([names.get(parameter) for group in item.param_groups for parameter in group["params"]])
+    for place, (name, other) in enumerate(zip(*orders, strict=True)):
+        if name != other:
+            raise TracingError(
+                f"parameter {place} of the optimizer is {other} of the model, of the trained one {name}",
+                fix="make the optimizer as the trained one was made, of the parameters of this model",
+            )
 
 
 def _unwrap_single(items: dict[str, Any]) -> Any:
