@@ -69,12 +69,25 @@ def test_tokens_of_a_stream_are_made_one_by_one_by_the_loop(monkeypatch: pytest.
     assert calls == [11]
 
 
-@pytest.mark.parametrize("sampling", [Sampling(temperature=1.5, seed=3), Sampling(temperature=1.5, top_k=7)])
-def test_drawn_tokens_are_those_of_a_stream(sampling: Sampling) -> None:
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(temperature=1.5, seed=3),
+        Sampling(temperature=1.5, top_k=7),
+        Sampling(temperature=1.5, top_k=1),
+        Sampling(temperature=1.5, top_p=0.7),
+    ],
+)
+def test_drawn_tokens_are_those_of_a_stream(sampling: Sampling, monkeypatch: pytest.MonkeyPatch) -> None:
     made = decoder(4)
+    calls = count_calls(made, monkeypatch)
 
     tokens = made.generate(PROMPTS, max_new_tokens=14, sampling=sampling)[:, 11:]
 
+    assert calls == [11]  # the loop draws, too
+    assert torch.equal(
+        tokens, decoder(4, backend="aten").generate(PROMPTS, max_new_tokens=14, sampling=sampling)[:, 11:]
+    )
     made.reset()
     streamed = torch.stack([*made.stream(PROMPTS, max_new_tokens=14, sampling=sampling)], 1)
     assert torch.equal(tokens, streamed)

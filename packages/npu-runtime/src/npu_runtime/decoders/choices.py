@@ -78,5 +78,6 @@ class Choices:
         batch, device = self._graphs.batch, self._executor.device
         (result,) = self._graphs.by_count[1].outputs
         logits = torch.empty(batch, self._graphs.vocabulary, dtype=result.tensor_type.dtype, device=device)
-        graph = extract_ir(Sampler(sampling), (logits, logits.bool(), torch.empty(batch, device=device)))
+        drawn = torch.empty(batch, dtype=torch.float32, device=device)
+        graph = extract_ir(Sampler(sampling), (logits, logits.bool(), drawn))
         return IRExecutor(graph, passes="auto", device=device, backend=backend)
