@@ -42,18 +42,18 @@ def count_calls(made: Decoder, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return calls
 
 
-@pytest.mark.parametrize(("options", "calls"), [({}, [11]), ({"backend": "aten"}, [11] + 8 * [1])])
+@pytest.mark.parametrize(("options", "calls"), [({}, [11]), ({"backend": "aten"}, [11] + 39 * [1])])
 def test_python_reads_the_prompt_and_a_native_loop_the_rest(
     options: dict[str, Any], calls: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = decoder(4, **options)
     found = count_calls(made, monkeypatch)
 
-    tokens = made.generate(PROMPTS, max_new_tokens=9)
+    tokens = made.generate(PROMPTS, max_new_tokens=40)
 
     assert found == calls
-    assert torch.equal(tokens, generate(extracted(4)[0], PROMPTS, 9))
-    assert made.position == 19
+    assert torch.equal(tokens, generate(extracted(4)[0], PROMPTS, 40))
+    assert made.position == 50
 
 
 def test_tokens_of_a_stream_are_made_one_by_one_by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,6 +104,18 @@ def test_there_is_no_step_after_all_rows_have_ended() -> None:
 
     assert found.shape[1] == 11 + last + 1
     assert made.position == 11 + last
+
+
+@pytest.mark.parametrize(("second", "count"), [(0, 1), (6, 7)])
+def test_a_row_may_end_with_its_first_token(second: int, count: int) -> None:
+    made = decoder(4)
+    free = made.generate(PROMPTS, max_new_tokens=12)[:, 11:]
+    stop = [int(free[0, 0]), int(free[1, second])]
+
+    found = made.generate(PROMPTS, max_new_tokens=12, stop=stop)
+
+    assert found.shape[1] == 11 + count
+    assert torch.equal(found, generate(extracted(4)[0], PROMPTS, 12, eos_token_id=stop))
 
 
 def test_a_text_goes_on_without_reading_it_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,7 +118,7 @@ class HeldState:
 
     @property
     def resets(self) -> int:
-        """How often the content was given up for the initial one, by any executor that shares it."""
+        """The number of times that any executor which shares it gave up the content for the initial one."""
         return self._turn.resets
 
     def fix_memory(self) -> None:
