@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from npu_cuda import _C
 from npu_ir import BackendError, WeightError
 from npu_ir.errors import UsageError
 from npu_runtime import Decoder, DecoderGraphs, Sampling, extract_decoder
@@ -116,6 +117,20 @@ def test_a_row_may_end_with_its_first_token(second: int, count: int) -> None:
 
     assert found.shape[1] == 11 + count
     assert torch.equal(found, generate(extracted(4)[0], PROMPTS, 12, eos_token_id=stop))
+
+
+def test_the_loop_takes_as_many_threads_as_pytorch_has_now() -> None:
+    before = torch.get_num_threads()
+    stream = decoder(4).stream(PROMPTS, max_new_tokens=9)
+    next(stream), next(stream)
+    try:
+        torch.set_num_threads(before + 1)
+
+        next(stream)
+
+        assert _C.thread_count() == before + 1
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_text_goes_on_without_reading_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
