@@ -12,17 +12,17 @@ from npu_ir.errors import UsageError
 from npu_runtime import Decoder, Sampling
 from tests.npu_runtime.decoders.test_token_loop import PROMPTS, decoder
 
-PENALTY = Sampling(repetition_penalty=1.7)
+PENALTY = Sampling(repetition_penalty=3.0)
 
 
 @pytest.mark.parametrize("first", [Sampling(), PENALTY])
 def test_tokens_in_the_cache_count_as_repeated(first: Sampling) -> None:
     made = decoder(4)
-    start = made.generate(PROMPTS, max_new_tokens=6, sampling=first, padding=[0, 3])
-    expected = made.generate(start, max_new_tokens=8, sampling=PENALTY, padding=[0, 3])
-    made.generate(PROMPTS, max_new_tokens=6, sampling=first, padding=[0, 3])
+    start = made.generate(PROMPTS, max_new_tokens=20, sampling=first, padding=[0, 3])
+    expected = made.generate(start, max_new_tokens=20, sampling=PENALTY, padding=[0, 3])
+    made.generate(PROMPTS, max_new_tokens=20, sampling=first, padding=[0, 3])
 
-    found = made.generate(start[:, -1:], max_new_tokens=8, sampling=PENALTY, reset=False)
+    found = made.generate(start[:, -1:], max_new_tokens=20, sampling=PENALTY, reset=False)
 
     assert torch.equal(torch.cat([start, found[:, 1:]], 1), expected)
 
