@@ -9,7 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from npu_cuda import _C
 from npu_ir import BackendError, WeightError
+from npu_ir.errors import UsageError
 from npu_runtime import Decoder, DecoderGraphs, Sampling, extract_decoder
 from tests.support.language_models import VOCABULARY, generate, language_model
 
@@ -41,18 +43,18 @@ def count_calls(made: Decoder, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return calls
 
 
-@pytest.mark.parametrize(("options", "calls"), [({}, [11]), ({"backend": "aten"}, [11] + 8 * [1])])
+@pytest.mark.parametrize(("options", "calls"), [({}, [11]), ({"backend": "aten"}, [11] + 39 * [1])])
 def test_python_reads_the_prompt_and_a_native_loop_the_rest(
     options: dict[str, Any], calls: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = decoder(4, **options)
     found = count_calls(made, monkeypatch)
 
-    tokens = made.generate(PROMPTS, max_new_tokens=9)
+    tokens = made.generate(PROMPTS, max_new_tokens=40)
 
     assert found == calls
-    assert torch.equal(tokens, generate(extracted(4)[0], PROMPTS, 9))
-    assert made.position == 19
+    assert torch.equal(tokens, generate(extracted(4)[0], PROMPTS, 40))
+    assert made.position == 50
 
 
 def test_tokens_of_a_stream_are_made_one_by_one_by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,12 +71,25 @@ def test_tokens_of_a_stream_are_made_one_by_one_by_the_loop(monkeypatch: pytest.
     assert calls == [11]
 
 
-@pytest.mark.parametrize("sampling", [Sampling(temperature=1.5, seed=3), Sampling(temperature=1.5, top_k=7)])
-def test_drawn_tokens_are_those_of_a_stream(sampling: Sampling) -> None:
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(temperature=1.5, seed=3),
+        Sampling(temperature=1.5, top_k=7),
+        Sampling(temperature=1.5, top_k=1),
+        Sampling(temperature=1.5, top_p=0.7),
+    ],
+)
+def test_drawn_tokens_are_those_of_a_stream(sampling: Sampling, monkeypatch: pytest.MonkeyPatch) -> None:
     made = decoder(4)
+    calls = count_calls(made, monkeypatch)
 
     tokens = made.generate(PROMPTS, max_new_tokens=14, sampling=sampling)[:, 11:]
 
+    assert calls == [11]  # the loop draws, too
+    assert torch.equal(
+        tokens, decoder(4, backend="aten").generate(PROMPTS, max_new_tokens=14, sampling=sampling)[:, 11:]
+    )
     made.reset()
     streamed = torch.stack([*made.stream(PROMPTS, max_new_tokens=14, sampling=sampling)], 1)
     assert torch.equal(tokens, streamed)
@@ -90,6 +105,32 @@ def test_there_is_no_step_after_all_rows_have_ended() -> None:
 
     assert found.shape[1] == 11 + last + 1
     assert made.position == 11 + last
+
+
+@pytest.mark.parametrize(("second", "count"), [(0, 1), (6, 7)])
+def test_a_row_may_end_with_its_first_token(second: int, count: int) -> None:
+    made = decoder(4)
+    free = made.generate(PROMPTS, max_new_tokens=12)[:, 11:]
+    stop = [int(free[0, 0]), int(free[1, second])]
+
+    found = made.generate(PROMPTS, max_new_tokens=12, stop=stop)
+
+    assert found.shape[1] == 11 + count
+    assert torch.equal(found, generate(extracted(4)[0], PROMPTS, 12, eos_token_id=stop))
+
+
+def test_the_loop_takes_as_many_threads_as_pytorch_has_now() -> None:
+    before = torch.get_num_threads()
+    stream = decoder(4).stream(PROMPTS, max_new_tokens=9)
+    next(stream), next(stream)
+    try:
+        torch.set_num_threads(before + 1)
+
+        next(stream)
+
+        assert _C.thread_count() == before + 1
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_text_goes_on_without_reading_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,21 +190,20 @@ def test_other_weights_are_read_by_another_loop() -> None:
     assert not torch.equal(found, first)
 
 
-def test_a_stream_goes_on_with_weights_that_are_bound_meanwhile() -> None:
+@pytest.mark.parametrize("backend", [None, "aten"])
+def test_a_stream_is_refused_once_other_weights_have_emptied_the_cache(backend: str | None) -> None:
     model, graphs = extracted()
-    other = {name: item.clone() for name, item in model.state_dict().items()}
-    other["model.norm.weight"] = torch.linspace(-1, 1, len(other["model.norm.weight"]))
+    made = Decoder(graphs, model.state_dict(), backend=backend)
+    stream = made.stream(PROMPTS, max_new_tokens=9)
+    next(stream), next(stream)
 
-    def tokens(backend: str | None) -> list[list[int]]:
-        made = Decoder(graphs, model.state_dict(), backend=backend)
-        found = []
-        for index, token in enumerate(made.stream(PROMPTS, max_new_tokens=9)):
-            found.append(token.tolist())
-            if index == 3:
-                made.executor(1).load_state_dict(other)
-        return found
+    made.executor(1).load_state_dict(model.state_dict())
 
-    assert tokens(None) == tokens("aten")
+    with pytest.raises(UsageError, match="the cache of 12 positions was emptied: an executor of the decoder"):
+        next(stream)
+    made.reset()
+    streamed = torch.stack([*made.stream(PROMPTS, max_new_tokens=9)], 1)
+    assert torch.equal(streamed, generate(model, PROMPTS, 9)[:, 11:])
 
 
 def test_another_source_is_read() -> None:

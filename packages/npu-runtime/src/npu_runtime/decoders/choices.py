@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,9 +17,12 @@ from npu_runtime.decoders.sampler import Sampler, Sampling
 from npu_runtime.decoders.token_loop import TokenLoop, TokenStep
 from npu_runtime.executor.executor import IRExecutor
 
+# Each has memory for several numbers of each token of the vocabulary.
+_MOST_KEPT = 16
+
 
 class Choices:
-    """Executors that choose the tokens of a decoder, and loops; made when they are asked for, and kept.
+    """Executors that choose the tokens of a decoder, and loops: made when asked for, and the last ones kept.
 
     Args:
         graphs: The graphs of the model.
@@ -41,6 +45,7 @@ class Choices:
         """Return an executor of the `Sampler`; seeds have the same one."""
         sampling = replace(sampling, seed=0)
         if sampling not in self._samplers:
+            _make_place(self._samplers)
             self._samplers[sampling] = self._make_sampler(sampling, None)
         return self._samplers[sampling]
 
@@ -56,7 +61,9 @@ class Choices:
             self._step = None
             self._loops.clear()
         if sampling not in self._loops:
-            self._loops[sampling] = self._make_loop(sampling, source)
+            _make_place(self._loops)
+            with torch.inference_mode(False), torch.no_grad():  # later calls in any mode write to its tensors
+                self._loops[sampling] = self._make_loop(sampling, source)
         return self._loops[sampling]
 
     def read(self, source: Sequence[Tensor]) -> None:
@@ -78,5 +85,11 @@ class Choices:
         batch, device = self._graphs.batch, self._executor.device
         (result,) = self._graphs.by_count[1].outputs
         logits = torch.empty(batch, self._graphs.vocabulary, dtype=result.tensor_type.dtype, device=device)
-        graph = extract_ir(Sampler(sampling), (logits, logits.bool(), torch.empty(batch, device=device)))
+        drawn = torch.empty(batch, dtype=torch.float32, device=device)
+        graph = extract_ir(Sampler(sampling), (logits, logits.bool(), drawn))
         return IRExecutor(graph, passes="auto", device=device, backend=backend)
+
+
+def _make_place(kept: dict[Sampling, Any]) -> None:
+    while len(kept) >= _MOST_KEPT:
+        del kept[next(iter(kept))]

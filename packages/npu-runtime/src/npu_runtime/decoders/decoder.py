@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from npu_runtime.decoders.extract import DecoderGraphs
 from npu_runtime.decoders.generation import Generation
 from npu_runtime.decoders.sampler import Sampling
 from npu_runtime.decoders.source import Source
-from npu_runtime.decoders.token_checks import checked_padding, require_tokens
+from npu_runtime.decoders.token_checks import checked_padding, checked_stop, require_tokens
 from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.executor.options import Passes
 
@@ -35,7 +36,7 @@ class Decoder:
 
     A model with an encoder reads a source first: ``decoder.encode(source)``. The graphs for one token and for
     many share the cache, the weights, and what is made of them (packed matrices). The cache is written in
-    place: a token takes as long with a large cache as with a small one.
+    place: a token takes as long with a large cache as with a small one. Calls by several threads take turns.
 
     Args:
         graphs: The graphs of the model.
@@ -68,6 +69,7 @@ class Decoder:
         self.graphs = graphs
         self.position = 0
         self._uses = 0  # calls that have changed the cache
+        self._turn = threading.RLock()
         if isinstance(weights, (str, os.PathLike)):
             weights = load_weights(weights, graphs.by_count[1])
         weights = {**graphs.positions, **weights}
@@ -102,6 +104,10 @@ class Decoder:
         self._choices = Choices(graphs, self._executors[1], self._padding)
         self._start, self._last = self._integers(0), self._integers(0)
         self._used = 1  # tokens of the last call: `_last` is that of the last one
+        with torch.inference_mode(False):
+            self._text = self._start.new_zeros(graphs.batch, graphs.length)  # the tokens in the cache
+        self._state = self._executors[1]._engine._state
+        self._resets = self._state.resets
 
     def executor(self, count: int = 1) -> IRExecutor:
         """Return the executor for calls of so many tokens, for `explain` and `profile`.
@@ -130,15 +136,18 @@ class Decoder:
         """
         if self._source is None:
             raise UsageError("the model has no encoder", fix="pass tokens to feed() or generate()")
-        self._source.encode(source, mask)
-        self._choices.read(self._source.encoded())
-        self.reset()
+        with self._turn:
+            self._source.encode(source, mask)
+            self._choices.read(self._source.encoded())
+            self.reset()
 
     def reset(self) -> None:
         """Empty the cache; a source stays."""
-        self._executors[1].reset()
-        self.position = 0
-        self._uses += 1
+        with self._turn:
+            self._executors[1].reset()
+            self._resets = self._state.resets
+            self.position = 0
+            self._uses += 1
 
     def feed(self, tokens: Tensor, padding: Sequence[int] | None = None) -> Tensor:
         """Append tokens to the cache; return the logits after the last one, ``[batch, vocabulary]``.
@@ -152,10 +161,12 @@ class Decoder:
             UsageError: The cache has no place for them, or they are not such tokens.
             ExecutionError: A node fails; the cache is as it was before that call of a graph.
         """
-        self._require_tokens(tokens)
-        return self._feed(tokens.to(self._device), padding)
+        with self._turn:
+            self._require_tokens(tokens)
+            return self._feed(tokens.to(self._device), padding)
 
     def _feed(self, tokens: Tensor, padding: Sequence[int] | None) -> Tensor:
+        self._require_cache()
         if padding is not None:
             if self.position:
                 raise UsageError("there is padding at the beginning of a row only", fix="call reset() first")
@@ -174,6 +185,7 @@ class Decoder:
                 self._last.fill_(used - 1)
                 self._used = used
             logits = self._executors[count](part, self._start, self._padding, self._last, *source)
+            self._text[:, self.position : self.position + used].copy_(tokens[:, done : done + used])
             self.position += used
             self._uses += 1
             done += used
@@ -206,11 +218,15 @@ class Decoder:
         Raises:
             UsageError: As for `feed`; or the decoder was used otherwise between two tokens.
         """
-        self._require_room(tokens, max_new_tokens)
-        generation = self._generation(tokens, max_new_tokens, sampling, padding)
+        with self._turn:
+            self._require_room(tokens, max_new_tokens)
+            if padding is not None:
+                checked_padding(self.graphs, padding, tokens.shape[1])
+            generation = self._generation(tokens, max_new_tokens, sampling, padding)
         for row in generation.rows.unbind(0):
-            self._take(generation, sampling, 1)
-            yield row
+            with self._turn:
+                self._take(generation, sampling, 1)
+            yield row.clone()  # it is the caller's
 
     def _generation(
         self,
@@ -221,8 +237,10 @@ class Decoder:
         stop: Sequence[int] = (),
     ) -> Generation:
         tokens = tokens.to(self._device)
-        seen = self._seen(tokens, padding) if sampling.asks_for_tokens else self._choices.no_tokens
-        generation = Generation(tokens, padding, count, sampling, self._choices.sampler(sampling), seen, stop)
+        sampler = self._choices.sampler(sampling)
+        with torch.inference_mode(False):  # its tensors are written to between tokens, in any mode
+            seen = self._seen(tokens, padding) if sampling.asks_for_tokens else self._choices.no_tokens
+            generation = Generation(tokens, padding, count, sampling, sampler, seen, stop)
         generation.uses = self._uses
         return generation
 
@@ -239,11 +257,14 @@ class Decoder:
         if loop is None:
             generation.take_one(self._feed)
         else:
-            before = generation.taken
+            self._require_cache()
+            before, position = generation.taken, self.position
             try:
-                generation.take(loop, limit, self.position)
+                generation.take(loop, limit, position)
             finally:
-                self.position += generation.taken - before
+                count = generation.taken - before
+                self._text[:, position : position + count].copy_(generation.rows[before - 1 :][:count].t())
+                self.position += count
                 self._uses += 1
         generation.uses = self._uses
 
@@ -278,12 +299,26 @@ class Decoder:
         """
         if tokens is None:
             tokens = self.first_tokens()
+        stop = self.graphs.stop if stop is None else checked_stop(stop)
+        with self._turn:
+            return self._generate(tokens, max_new_tokens, sampling, padding, stop, fill, reset=reset)
+
+    def _generate(
+        self,
+        tokens: Tensor,
+        max_new_tokens: int,
+        sampling: Sampling,
+        padding: Sequence[int] | None,
+        stop: Sequence[int],
+        fill: int,
+        *,
+        reset: bool,
+    ) -> Tensor:
         self._require_room(tokens, max_new_tokens, used=0 if reset else self.position)
         if padding is not None:
             checked_padding(self.graphs, padding, tokens.shape[1])
         if reset:
             self.reset()
-        stop = self.graphs.stop if stop is None else stop
         generation = self._generation(tokens, max_new_tokens, sampling, padding, stop)
         while not generation.is_over:
             self._take(generation, sampling, max_new_tokens)
@@ -300,14 +335,26 @@ class Decoder:
         return self._integers([[self.graphs.start]] * self.graphs.batch)
 
     def _seen(self, tokens: Tensor, padding: Sequence[int] | None) -> Tensor:
-        """Return which tokens each row has, bool ``[batch, vocabulary]``."""
+        """Return which tokens each row has, those in the cache too, bool ``[batch, vocabulary]``."""
         seen = torch.zeros(self.graphs.batch, self.graphs.vocabulary, dtype=torch.bool, device=self._device)
-        for row, skipped in enumerate(padding or [0] * self.graphs.batch):
-            seen[row, tokens[row, skipped:].to(self._device)] = True
+        given = self._padding.tolist() if self.position else padding or [0] * self.graphs.batch
+        text = torch.cat([self._text[:, : self.position], tokens], 1)
+        for row, skipped in enumerate(given):
+            seen[row, text[row, skipped:]] = True
         return seen
 
     def _integers(self, numbers: Any) -> Tensor:
-        return torch.tensor(numbers, dtype=torch.int64, device=self._device)
+        with torch.inference_mode(False):  # calls in any mode write to it
+            return torch.tensor(numbers, dtype=torch.int64, device=self._device)
+
+    def _require_cache(self) -> None:
+        """Refuse to go on from a cache that was emptied by others."""
+        if self.position and self._state.resets != self._resets:
+            raise UsageError(
+                f"the cache of {self.position} positions was emptied: an executor of the decoder was reset,"
+                " or has other weights",
+                fix="call reset(), and give the text from its beginning",
+            )
 
     def _require_tokens(self, tokens: Tensor) -> None:
         require_tokens(self.graphs, tokens)
@@ -318,12 +365,8 @@ class Decoder:
         if type(max_new_tokens) is not int or max_new_tokens < 1:
             raise UsageError(f"max_new_tokens is {max_new_tokens!r}, not 1 or more")
         used = self.position if used is None else used
-        self._require_place(tokens.shape[-1] + max_new_tokens - 1, used)
-        position, self.position = self.position, used
-        try:
-            self._require_tokens(tokens)
-        finally:
-            self.position = position
+        require_tokens(self.graphs, tokens)
+        self._require_place(tokens.shape[1] + max_new_tokens - 1, used)
 
     def _require_place(self, count: int, used: int) -> None:
         if used + count > self.graphs.length:

@@ -42,14 +42,15 @@ class Generation:
         stop: Sequence[int] = (),
     ) -> None:
         batch, device = len(prompt), prompt.device
-        generator = torch.Generator().manual_seed(sampling.seed)
         self.rows = torch.empty(count, batch, dtype=torch.int64, device=device)
         self.taken = 0
         self.uses: int | None = None
         self._next, self._padding = prompt, padding
         self._sampler, self._seen = sampler, seen
         self._notes_tokens = sampling.asks_for_tokens
-        self._drawn = torch.rand(count, batch, generator=generator).to(device)
+        generator = torch.Generator("cpu").manual_seed(sampling.seed)
+        drawn = torch.rand(count, batch, generator=generator, dtype=torch.float32, device="cpu")
+        self._drawn = drawn.to(device)
         self._stop = list(stop)
         self._ends = torch.tensor(self._stop, dtype=torch.int64, device=device)
         self._has_ended = torch.zeros(batch, dtype=torch.bool, device=device)
@@ -68,12 +69,12 @@ class Generation:
         logits = feed(self._next, self._padding)
         chosen = self._sampler(logits, self._seen, self._drawn[self.taken])
         if self._notes_tokens:
-            self._seen.scatter_(1, chosen[:, None], True)
-        self._next, self._padding = chosen[:, None], None
-        self.rows[self.taken] = chosen
+            self._seen.scatter_(1, chosen, True)
+        self._next, self._padding = chosen, None
+        self.rows[self.taken] = chosen[:, 0]
         self.taken += 1
         if self._stop:
-            self._has_ended |= torch.isin(chosen, self._ends)
+            self._has_ended |= torch.isin(chosen[:, 0], self._ends)
             self._is_over = bool(self._has_ended.all())
 
     def take(self, tokens: TokenLoop, limit: int, position: int) -> int:

@@ -56,7 +56,7 @@ class Sampling:
 
 
 class Sampler(nn.Module):
-    """The next tokens ``[batch]`` of logits ``[batch, vocabulary]``.
+    """The next tokens ``[batch, 1]`` of logits ``[batch, vocabulary]``.
 
     The other inputs are which tokens each row has already, bool ``[batch, vocabulary]``, and for each row a
     random number in [0, 1), float32 ``[batch]``.
@@ -72,7 +72,7 @@ class Sampler(nn.Module):
             penalty = sampling.repetition_penalty
             logits = torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
         if sampling.temperature == 0.0:
-            return logits.argmax(-1)
+            return logits.argmax(-1, keepdim=True)
         below = (logits - logits.amax(-1, keepdim=True)) / sampling.temperature  # 0 for the most likely token
         ordered, tokens = torch.sort(below, dim=-1, descending=True)
         if sampling.top_k is not None:
@@ -83,4 +83,4 @@ class Sampler(nn.Module):
         sums = likely.cumsum(-1)
         # The first place whose sum is above the number that was drawn: its probability is not zero.
         place = (sums <= drawn[:, None] * sums[:, -1:]).sum(-1, keepdim=True)
-        return tokens.gather(1, place.clamp(max=tokens.shape[1] - 1))[:, 0]
+        return tokens.gather(1, place.clamp(max=tokens.shape[1] - 1))

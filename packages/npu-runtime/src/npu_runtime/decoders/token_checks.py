@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import operator
 from collections.abc import Sequence
 
 import torch
@@ -57,3 +59,16 @@ def checked_padding(graphs: DecoderGraphs, padding: Sequence[int], length: int) 
             f" not {numbers!r}"
         )
     return numbers
+
+
+def checked_stop(stop: Sequence[int]) -> list[int]:
+    """Return the tokens that end a row.
+
+    Raises:
+        UsageError: These are not tokens.
+    """
+    with contextlib.suppress(TypeError):
+        numbers = [operator.index(item) for item in stop]
+        if all(-(2**63) <= item < 2**63 for item in numbers):
+            return numbers
+    raise UsageError(f"stop is a sequence of tokens, integers, not {stop!r}", fix="stop=[token]")

@@ -94,8 +94,8 @@ class TokenLoop:
             sampler: The executor of a `Sampler` that does not ask for the tokens before.
             no_tokens: What it is given for them.
         """
-        drawn = torch.zeros(len(step.tokens), device=sampler.device)
-        choice = sampler._engine.bind_call((step.call.results[0], no_tokens, drawn), {0: step.tokens[:, 0]})
+        drawn = torch.zeros(len(step.tokens), dtype=torch.float32, device=sampler.device)
+        choice = sampler._engine.bind_call((step.call.results[0], no_tokens, drawn), {0: step.tokens})
         return None if choice is None else cls(step, choice, drawn)
 
     def begin(

@@ -26,6 +26,7 @@ class _Turn:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.is_taken = False
+        self.resets = 0
 
 
 def _writable(tensor: torch.Tensor) -> torch.Tensor:
@@ -115,6 +116,11 @@ class HeldState:
         """True if another executor has, or had, the same state."""
         return self._is_shared
 
+    @property
+    def resets(self) -> int:
+        """The number of times that any executor which shares it gave up the content for the initial one."""
+        return self._turn.resets
+
     def fix_memory(self) -> None:
         """Keep the tensors from now on: a new content is copied into their memory."""
         self._is_fixed = True
@@ -137,6 +143,7 @@ class HeldState:
 
     def reset(self, contents: Sequence[torch.Tensor]) -> None:
         """Make copies of these the content; see `set`."""
+        self._turn.resets += 1
         if self._is_fixed:
             self.set(contents)
         else:
