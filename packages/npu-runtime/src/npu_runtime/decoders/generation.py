@@ -77,22 +77,20 @@ class Generation:
             self._has_ended |= torch.isin(chosen[:, 0], self._ends)
             self._is_over = bool(self._has_ended.all())
 
-    def take(self, tokens: TokenLoop, limit: int, position: int) -> int:
-        """Choose so many tokens of each row at most, after the first one; return their number.
+    def take(self, tokens: TokenLoop, limit: int, position: int) -> None:
+        """Choose so many tokens of each row at most, after the first one.
 
         Args:
             tokens: The loop that does so; another one where other weights are bound since.
             limit: The maximum number.
             position: That of the token before.
         """
-        before = self.taken
         if self._loop is None or self._tokens is not tokens:
-            self._loop, self._tokens, self._begun = self._begin(tokens, position), tokens, before
+            self._loop, self._tokens, self._begun = self._begin(tokens, position), tokens, self.taken
         try:
             self._is_over = tokens.run(self._loop, limit)
         finally:
             self.taken = self._begun + self._loop.steps_taken
-        return self.taken - before
 
     def _begin(self, tokens: TokenLoop, position: int) -> RowLoop:
         rows, drawn = self.rows[self.taken :], self._drawn[self.taken :]
