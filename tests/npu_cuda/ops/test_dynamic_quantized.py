@@ -74,11 +74,26 @@ def test_tiny_and_huge_numbers_are_those_of_the_definition(bits: int) -> None:
 
 @each_row("form", [(256, 32), (768, 768), (66, 22), (288, 288)])
 @each_row("bits", [8, 4])
-def test_a_row_does_not_depend_on_the_others(bits: int, form: tuple[int, int]) -> None:
+@each_row("count", [7, 70])
+def test_a_row_does_not_depend_on_the_others(count: int, bits: int, form: tuple[int, int]) -> None:
     length, group = form
     integers, scales = torch.ops.npu.quantize_weight(torch.randn(37, length), bits, group)
-    x = torch.randn(23, length)
+    x = torch.randn(count, length)
 
     together = compute(x, integers, scales)
 
-    assert all(torch.equal(compute(x[i : i + 1], integers, scales)[0], together[i]) for i in range(23))
+    for shift in range(1, count, count // 7):
+        assert torch.equal(compute(x.roll(shift, 0), integers, scales), together.roll(shift, 0)), shift
+
+
+@each_row("form", [(256, 32), (768, 768), (66, 22), (1104, 1104)])
+@each_row("bits", [8, 4])
+def test_many_rows_are_as_few_but_for_rounding(bits: int, form: tuple[int, int]) -> None:
+    length, group = form
+    integers, scales = torch.ops.npu.quantize_weight(torch.randn(37, length), bits, group)
+    x = torch.randn(150, length)
+
+    together = compute(x, integers, scales)
+
+    alone = torch.cat([compute(row[None], integers, scales) for row in x])
+    torch.testing.assert_close(together, alone, rtol=0, atol=1e-6 * alone.abs().max().item())

@@ -12,6 +12,7 @@ struct Products : Numbers<kBytes> {
   using Base = Numbers<kBytes>;
   using typename Base::Ints, typename Base::V;
   using Bytes = typename VectorOf<char, kBytes>::type;
+  using Unsigned = typename VectorOf<uint8_t, kBytes>::type;
   using Shorts = typename VectorOf<int16_t, kBytes>::type;
   static constexpr int64_t kStep = step_bytes(kIsPacked, kBytes);
   static constexpr int64_t kSums = 2 * kBytes, kScales = kStep - kBytes;  // in a step
@@ -36,14 +37,16 @@ struct Products : Numbers<kBytes> {
     return (T)(*static_cast<const typename VectorOf<char, kBytes>::unaligned*>(from));
   }
 
-  static NPU_INLINE Weights unpack(const uint8_t* from) {
-    using Unsigned = typename VectorOf<uint8_t, kBytes>::type;
+  // Of packed integers the even ones and the odd ones, and 8.
+  static NPU_INLINE Weights split(Unsigned bytes) {
     using Words = typename VectorOf<uint16_t, kBytes>::type;
+    const Unsigned both = bytes + uint8_t{0x88};  // 16 * (odd + 8) + (even + 8)
+    return {(Bytes)(both & uint8_t{15}), (Bytes)((Unsigned)((Words)both >> 4) & uint8_t{15}), Ints{}};
+  }
+
+  static NPU_INLINE Weights unpack(const uint8_t* from) {
     const Unsigned bytes = read<Unsigned>(from);
-    if constexpr (kIsPacked) {
-      const Unsigned both = bytes + uint8_t{0x88};  // 16 * (odd + 8) + (even + 8)
-      return {(Bytes)(both & uint8_t{15}), (Bytes)((Unsigned)((Words)both >> 4) & uint8_t{15}), Ints{}};
-    }
+    if constexpr (kIsPacked) return split(bytes);
 #if NPU_HAS_X86_BUILTINS
     if constexpr (kHasVnni) {
       const Ints middle = Ints{} + int32_t(0x80808080);
@@ -67,6 +70,17 @@ struct Products : Numbers<kBytes> {
     // Two products of bytes are less than 2^15: |W| is 128 at most, and |A| 127; four of packed ones are, too.
     if constexpr (kIsPacked) return read<Ints>(x + kSums) + fours(pairs(w.first, first) + pairs(w.second, second));
     else return fours(pairs(w.first, first));
+  }
+
+  // What is added to integers of W for add_words, and taken off again by what its sums begin at.
+  static constexpr int kOffset = kIsPacked ? kMiddle : kHasVnni ? 128 : 0;
+
+  // Each lane has four integers of W, with their offset. Adds their products with those of a word of A.
+  static NPU_INLINE Ints add_words(Ints sums, Bytes w, Ints word) {
+#if NPU_HAS_X86_BUILTINS
+    if constexpr (kHasVnni) return __builtin_ia32_vpdpbusd_v16si(sums, (Ints)w, word);
+#endif
+    return sums + fours(pairs(w, (Bytes)word));
   }
 
   static NPU_INLINE Ints sums_of_four(const char* x) {

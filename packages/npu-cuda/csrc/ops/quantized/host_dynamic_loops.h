@@ -65,6 +65,33 @@ struct DynamicLoops {
   void (*dots)(const DynamicDots& dots);
 };
 
+// Rows of A times a panel of W^T, in which words of four integers of its columns are beside one another:
+// out[j][i] += x_j . column_i. Packed integers are in the order of PanelLoops::order.
+struct PanelDots {
+  const char* x;           // integers
+  const char* x_scales;    // float, of blocks
+  const char* starts;      // int32_t, of sums of blocks: what the offset of W adds, taken off
+  int64_t x_stride;        // bytes from one row to the next, of all three
+  const char* panel;
+  const float* scales;  // [groups, width]
+  int64_t groups, group, block;
+  float* out;  // [rows, width]
+  int64_t rows;
+};
+
+struct PanelLoops {
+  int64_t width;       // columns of a panel
+  int64_t least_rows;  // of A: with fewer, it takes less time to read W as it is
+  // Brings integers of a group of A into order: of packed ones, the even integers of eight, and the odd ones. Writes what
+  // sums of its blocks start at.
+  void (*order)(int8_t* integers, int64_t count, int64_t block, int32_t* starts);
+  // Makes words of W, a multiple of the width, words of a panel.
+  void (*fill)(const uint32_t* words, int64_t count, char* panel);
+  void (*dots)(const PanelDots& dots);
+};
+
+const PanelLoops& panel_loops(bool is_packed);
+
 // The quickest loops first, those for any sizes last.
 struct DynamicChoices {
   DynamicLoops loops[4];

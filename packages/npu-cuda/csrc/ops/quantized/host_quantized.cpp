@@ -1,11 +1,10 @@
 // Products by quantized weights on the host. Few rows of A are multiplied by the integers as they are read; for more,
 // panels of the weight become numbers in the second cache, for the tiles of ops/gemm.
 #include <algorithm>
-#include <cstring>
 
-#include "ops/copy/copy.h"
 #include "ops/gemm/host_block.h"
 #include "ops/quantized/host_loops.h"
+#include "ops/quantized/host_panels.h"
 #include "ops/quantized/host_tasks.h"
 #include "ops/quantized/quantized.h"
 #include "ops/threads.h"
@@ -18,7 +17,7 @@ using gemm::Operand;
 
 constexpr int64_t kFewRows = 12;  // of A: with more, it takes less time to make numbers of the integers once
 // Of a part of D; a multiple of the rows of a tile, so that which tile computes an element depends on the shape alone.
-constexpr int64_t kPartRows = 144, kDepth = 256, kMostWidth = 64;
+constexpr int64_t kPartRows = 144, kDepth = 256;
 
 static_assert(kMostRowsOfPart == kMostVectors);
 
@@ -72,17 +71,6 @@ void multiply_few(const Problem& problem, float* workspace) {
 
 // ---- many rows ----
 
-TensorDesc matrix_of_words(const void* data, int64_t rows, int64_t columns, int64_t row, int64_t column) {
-  TensorDesc desc{};
-  desc.data = const_cast<void*>(data);
-  desc.dtype = kFloat32;  // any of 4 bytes: elements are moved as they are
-  desc.rank = 2;
-  desc.numel = rows * columns;
-  desc.shape[0] = rows, desc.shape[1] = columns;
-  desc.strides[0] = row, desc.strides[1] = column;
-  return desc;
-}
-
 class Panels {
  public:
   Panels(const Problem& problem, const float* rows, int64_t row_stride)
@@ -92,7 +80,7 @@ class Panels {
   void run(int64_t panel, int64_t first_row) const;
 
  private:
-  void unpack(int64_t column, int64_t columns, int64_t k, int64_t depth, float* numbers) const;
+  void unpack(const Columns& columns, int64_t k, int64_t depth, float* numbers) const;
 
   const Problem& problem_;
   const gemm::BlockLoops& block_;
@@ -101,25 +89,14 @@ class Panels {
 };
 
 // The numbers of some columns of W^T, from row k on.
-void Panels::unpack(int64_t column, int64_t columns, int64_t k, int64_t depth, float* numbers) const {
-  alignas(64) uint32_t rows[kMostWidth * kDepth / 4], words[kMostWidth * kDepth / 4];
+void Panels::unpack(const Columns& columns, int64_t k, int64_t depth, float* numbers) const {
+  alignas(64) uint32_t words[kMostWidth * kDepth / 4];
   alignas(64) float scales[kMostWidth * (kDepth + 1)];
-  const int64_t width = block_.width, row_bytes = problem_.row_bytes();
-  const int64_t skipped = problem_.is_packed ? k / 2 : k, bytes = problem_.is_packed ? (depth + 1) / 2 : depth;
-  const int64_t words_of_row = (bytes + 3) / 4;
-  const uint8_t* from = problem_.integers + column * row_bytes + skipped;
-  if (columns < width || bytes % 4 != 0) std::memset(rows, 0, size_t(width * words_of_row * 4));
-  for (int64_t i = 0; i < columns; ++i) std::memcpy(rows + i * words_of_row, from + i * row_bytes, size_t(bytes));
-  (void)copy_on_host(matrix_of_words(rows, words_of_row, width, 1, words_of_row),
-                     matrix_of_words(words, words_of_row, width, width, 1));
+  const bool is_packed = problem_.is_packed;
+  columns.read_words(is_packed ? k / 2 : k, is_packed ? (depth + 1) / 2 : depth, words);
   const int64_t first_group = k / problem_.group, last_group = (k + depth - 1) / problem_.group;
-  for (int64_t group = first_group; group <= last_group; ++group) {
-    float* const to = scales + (group - first_group) * width;
-    for (int64_t i = 0; i < width; ++i) {
-      to[i] = i < columns ? problem_.scales[(column + i) * problem_.groups + group] : 0.0f;
-    }
-  }
-  loops(problem_.is_packed).unpack({words, scales, problem_.group, k % problem_.group, numbers, depth, width});
+  columns.read_scales(first_group, last_group - first_group + 1, scales);
+  loops(is_packed).unpack({words, scales, problem_.group, k % problem_.group, numbers, depth, columns.width});
 }
 
 void Panels::run(int64_t panel, int64_t first_row) const {
@@ -139,7 +116,7 @@ void Panels::run(int64_t panel, int64_t first_row) const {
   for (int64_t k = 0; k == 0 || k < product.k; k += kDepth) {
     block.depth = std::min(kDepth, product.k - k);
     block.rows = rows_ + first_row * row_stride_ + k;
-    if (block.depth > 0) unpack(column, columns, k, block.depth, numbers);
+    if (block.depth > 0) unpack({problem_, column, columns, width}, k, block.depth, numbers);
     block_.multiply(block);
     block.start = sums;
     block.start_stride = width;
