@@ -29,12 +29,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import kernel_resources
+from wheel_checks import MAX_WHEEL_BYTES
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "packages" / "npu-cuda"
 TESTS = ROOT / "tests" / "npu_cuda"
 FOLDER = ROOT / "build" / "native"
-MOST_BYTES = 8_000_000  # of a wheel with the architectures of a release
 DEFINES = {
     "off": {"NPU_CUDA": "OFF", "NPU_PRECOMPILE": "ON", "CMAKE_CXX_FLAGS_DEBUG": "-O0"},  # without -g
     "on": {"NPU_CUDA": "ON", "NPU_PTXAS_VERBOSE": "ON"},
@@ -196,8 +196,8 @@ def check_memory(mode: str, _log: str, _options: argparse.Namespace) -> None:
 def check_cuda(mode: str, log: str, options: argparse.Namespace) -> None:
     """Compare the resources of kernels, and check the library built by nvcc."""
     wrong = kernel_resources.problems(kernel_resources.read_log(log), log, update=options.update)
-    if (size := wheel(mode).stat().st_size) > MOST_BYTES:
-        wrong.append(f"the wheel has {size} bytes; at most {MOST_BYTES} are allowed")
+    if (size := wheel(mode).stat().st_size) > MAX_WHEEL_BYTES:
+        wrong.append(f"the wheel has {size} bytes; at most {MAX_WHEEL_BYTES} are allowed")
     if wrong:
         raise BuildError("\n".join(wrong))
     check_package(mode, log, options)
