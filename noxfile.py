@@ -263,8 +263,9 @@ def torch_versions(session: nox.Session, torch: str) -> None:
 
 
 def built(session: nox.Session) -> str:
-    """Return a wheel of npu-cuda that `native` built with nvcc, if no source is newer; else the sources."""
-    wheels = [path for mode in ("on", "quick") for path in Path("build/native", mode).glob("*.whl")]
+    """Return a wheel of npu-cuda that `native` or `wheels` built with nvcc; the sources, if one is newer."""
+    folders = ("build/native/on", "build/native/quick", "dist")
+    wheels = [path for folder in folders for path in Path(folder).glob("npu_cuda-*1cuda*.whl")]
     sources = [path for path in Path(NATIVE).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     changed = max(path.stat().st_mtime for path in sources)
     usable = [wheel for wheel in wheels if wheel.stat().st_mtime > changed]

@@ -49,6 +49,48 @@ struct Multiply {
   }
 };
 
+// The processor by itself reads ahead in each panel: to ask for it takes longer.
+template <class Lane, class E, int kBytes>
+struct MultiplyStreams {
+  using V = typename VectorOf<Lane, kBytes>::type;
+  using Unaligned = typename VectorOf<Lane, kBytes>::unaligned;
+  static constexpr int kLanes = kBytes / sizeof(Lane), kVectors = kTileVectors<kBytes>;
+
+  template <int kRows, int kPanels>
+  static NPU_INLINE void some(const Streams& s) {
+    V sums[kPanels][kRows][kVectors] = {};
+    const Lane* const start = static_cast<const Lane*>(s.start);
+    const Lane* const x = static_cast<const Lane*>(s.rows);
+    const E* panel = static_cast<const E*>(s.panel);
+#pragma GCC unroll 16
+    for (int at = 0; start && at < kPanels * kRows * kVectors; ++at) {
+      const int of = at / (kRows * kVectors), row = at / kVectors % kRows, j = at % kVectors;
+      sums[of][row][j] = load_numbers<Lane, kBytes>(start + of * s.start_apart + j * kLanes);
+    }
+    for (int64_t k = 0; k < s.depth; ++k, panel += kVectors * kLanes) {
+#pragma GCC unroll 16
+      for (int at = 0; at < kPanels * kVectors; ++at) {
+        const int of = at / kVectors, j = at % kVectors;
+        const V numbers = load_numbers<Lane, kBytes>(panel + of * s.panel_apart + j * kLanes);
+#pragma GCC unroll 2
+        for (int row = 0; row < kRows; ++row) sums[of][row][j] += x[row * s.row_stride + k] * numbers;
+      }
+    }
+#pragma GCC unroll 16
+    for (int at = 0; at < kPanels * kRows * kVectors; ++at) {
+      const int of = at / (kRows * kVectors), row = at / kVectors % kRows, j = at % kVectors;
+      Lane* const to = static_cast<Lane*>(s.out) + of * s.out_apart + row * s.out_stride + j * kLanes;
+      *reinterpret_cast<Unaligned*>(to) = sums[of][row][j];
+    }
+  }
+
+  static NPU_INLINE void run(const Streams& s) {
+    if (s.num_rows == 2) some<2, 2>(s);
+    else if (s.num_panels == 2) some<1, 2>(s);
+    else some<1, 4>(s);
+  }
+};
+
 template <class Lane, class E, int kBytes>
 struct DotRows {
   using V = typename VectorOf<Lane, kBytes>::type;
@@ -142,16 +184,16 @@ BlockLoops loops_of() {
 #if defined(__x86_64__)
   if constexpr (sizeof(Lane) == 4) {
     if (has_avx512()) {
-      return {run_with_avx512<Multiply<Lane, E, 64>>, run_with_avx512<DotRows<Lane, E, 64>>,
+      return {run_with_avx512<Multiply<Lane, E, 64>>, run_with_avx512<MultiplyStreams<Lane, E, 64>>, run_with_avx512<DotRows<Lane, E, 64>>,
               run_with_avx512<Combine<Lane>>, tile(64, 1), kTileRows, tile(64, kTileVectors<64>)};
     }
   }
   if (has_avx2()) {
-    return {run_with_avx2<Multiply<Lane, E, 32>>, run_with_avx2<DotRows<Lane, E, 32>>, run_with_avx2<Combine<Lane>>,
+    return {run_with_avx2<Multiply<Lane, E, 32>>, run_with_avx2<MultiplyStreams<Lane, E, 32>>, run_with_avx2<DotRows<Lane, E, 32>>, run_with_avx2<Combine<Lane>>,
             tile(32, 1), kTileRows, tile(32, kTileVectors<32>)};
   }
 #endif
-  return {Multiply<Lane, E, 16>::run, DotRows<Lane, E, 16>::run, Combine<Lane>::run, tile(16, 1), kTileRows,
+  return {Multiply<Lane, E, 16>::run, MultiplyStreams<Lane, E, 16>::run, DotRows<Lane, E, 16>::run, Combine<Lane>::run, tile(16, 1), kTileRows,
           tile(16, kTileVectors<16>)};
 }
 

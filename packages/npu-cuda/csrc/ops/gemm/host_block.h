@@ -20,6 +20,20 @@ struct Block {
   int64_t row_step = 1;  // from a number of a row to the next one
 };
 
+// A row of A, or two, times some panels of B at the same time: memory is faster where it is read in several places.
+struct Streams {
+  const void* rows;
+  int64_t row_stride;
+  const void* panel;      // the first one, as wide as the widest tile
+  int64_t panel_apart;    // elements from one panel to the next that is read
+  const void* start;      // what the sums of the first one start at, for all rows; null: 0
+  int64_t start_apart;
+  void* out;
+  int64_t out_stride, out_apart;
+  int64_t num_rows, depth;
+  int64_t num_panels;  // 4 or 2 for a row, 2 for two rows: as many as there are registers for their sums
+};
+
 // The numbers of some rows of A times rows of B, whose elements are neighbours.
 struct Dots {
   const void* rows;
@@ -41,6 +55,7 @@ struct Combination {
 
 struct BlockLoops {
   void (*multiply)(const Block& block);
+  void (*multiply_streams)(const Streams& streams);
   void (*dots)(const Dots& dots);
   void (*combine)(const Combination& combination);
   int64_t vector;  // numbers of a vector

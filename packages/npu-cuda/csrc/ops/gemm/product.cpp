@@ -13,6 +13,7 @@ constexpr int64_t kDepth = 256;     // of a panel that stays in the second cache
 constexpr int64_t kFewRows = 16;
 int64_t few_rows(int64_t depth) { return std::clamp<int64_t>(depth / 16, 1, kFewRows); }
 constexpr int64_t kFewSums = 1024;   // that are made of them at a time
+constexpr int64_t kStreamedRows = 2, kMostStreams = 4;  // of A, and panels that are read at the same time for them
 constexpr int64_t kStreams = 16;     // rows of B that are read at the same time, where they are not packed
 // Of panels that are made at a time: at most, and for each thread, whose second cache they stay in.
 constexpr int64_t kStageBytes = 4 << 20, kThreadBytes = 512 << 10;
@@ -126,6 +127,8 @@ Product::Product(const Problem& problem, int64_t width)
   if (!is_few_ && is_near && panels_ <= kFewPanels) is_a_direct_ = true;
   is_b_direct_ = !is_packed_ && !is_few_ && is_direct(b) && b.row * number_bytes_ <= kNearBytes &&
                  problem.n % loops_.vector == 0 && problem.m <= kFewTiles * loops_.rows;
+  has_streams_ = is_packed_ && problem.m <= kStreamedRows && problem.items == 1 && width_ == loops_.width &&
+                 (!is_a_direct_ || a.column == 1);
   const int64_t panel_bytes = std::max<int64_t>(1, problem.k * width_ * element_bytes_);
   const int64_t most = is_packed_ ? panels_ * problem.items : std::max<int64_t>(1, kStageBytes / panel_bytes);
   stage_panels_ = std::min(panels_, most);
@@ -185,6 +188,7 @@ void Product::run(void* workspace, const Operand& bias, const Finish& finish) co
         copy_rows(stage.item + i, row, std::min(kCopiedRows, problem_.m - row), stage.numbers + uint64_t(i) * bytes_of_rows());
       });
     }
+    if (has_streams_) return run_streams(stage);
     for (stage.panel = 0; stage.panel < panels_; stage.panel += stage_panels) {
       stage.panels = std::min(stage_panels, panels_ - stage.panel);
       if (!is_packed_ && !is_b_direct_) {
@@ -202,6 +206,53 @@ void Product::run(void* workspace, const Operand& bias, const Finish& finish) co
       stage.row_parts = parts_of(problem_.m, stage.rows_of_part);
       each(columns_parts * stage.row_parts, [&](int64_t task) { compute(stage, task); });
     }
+  }
+}
+
+// Some panels at a time, each far from the next; what remains one by one. Sums are the same however many are read at a time.
+void Product::run_streams(Stage stage) const {
+  const int64_t whole = problem_.n / width_, threads = is_large_ ? thread_count() : 1;
+  const int64_t streams = problem_.m == 1 && (threads == 1 || whole >= 2 * kMostStreams * threads) ? kMostStreams : 2;
+  const int64_t apart = whole / streams, tasks = std::min(apart, 4 * threads);
+  stage.panel = apart * streams;
+  stage.panels = panels_ - stage.panel;
+  stage.rows_of_part = problem_.m;
+  stage.row_parts = 1;
+  const auto run = [&](int64_t task) {
+    if (task >= tasks) return compute(stage, task - tasks);
+    for (int64_t panel = task * apart / tasks; panel < (task + 1) * apart / tasks; ++panel) {
+      compute_streams(stage, panel, streams, apart);
+    }
+  };
+  if (threads > 1) return parallel_tasks(tasks + stage.panels, run);
+  for (int64_t task = 0; task < tasks + stage.panels; ++task) run(task);
+}
+
+void Product::compute_streams(const Stage& stage, int64_t panel, int64_t streams, int64_t apart) const {
+  alignas(64) double sums[kMostStreams * kMostWidth], bias[kMostStreams * kMostWidth];
+  const Operand &a = problem_.a, &d = problem_.d, &start = *stage.bias;
+  const bool is_direct = is_d_direct_ && !stage.finish->run;
+  const int64_t column = panel * width_, columns_apart = apart * width_;
+  Streams s{};
+  s.rows = is_a_direct_ ? at(a.data, problem_.offset(a, 0) * number_bytes_) : stage.numbers;
+  s.row_stride = is_a_direct_ ? a.row : copied_stride_;
+  s.panel = at(problem_.b.data, (problem_.offset(problem_.b, 0) + column * problem_.k) * element_bytes_);
+  s.panel_apart = columns_apart * problem_.k;
+  s.start = start_of(start, 0, column, width_, width_, bias);
+  s.start_apart = s.start == bias ? width_ : columns_apart;
+  for (int64_t i = 1; i < streams && s.start == bias; ++i) {
+    (void)start_of(start, 0, column + i * columns_apart, width_, width_, at(bias, i * width_ * number_bytes_));
+  }
+  s.out = is_direct ? at(d.data, (problem_.offset(d, 0) + column) * number_bytes_) : sums;
+  s.out_stride = is_direct ? d.row : width_;
+  s.out_apart = is_direct ? columns_apart : problem_.m * width_;
+  s.num_rows = problem_.m;
+  s.depth = problem_.k;
+  s.num_panels = streams;
+  loops_.multiply_streams(s);
+  for (int64_t i = 0; i < streams && !is_direct; ++i) {
+    void* const of_panel = at(sums, i * s.out_apart * number_bytes_);
+    finish_part(*stage.finish, {0, 0, column + i * columns_apart, problem_.m, width_, of_panel, width_});
   }
 }
 

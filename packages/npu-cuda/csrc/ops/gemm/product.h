@@ -54,6 +54,8 @@ class Product {
   struct Stage;
 
   void run_few(void* workspace, const Operand& bias, const Finish& finish) const;
+  void run_streams(Stage stage) const;
+  void compute_streams(const Stage& stage, int64_t panel, int64_t streams, int64_t apart) const;
   void add_rows(const Block& block) const;
   void compute(const Stage& stage, int64_t task) const;
   void finish_part(const Finish& finish, const Part& part) const;
@@ -69,6 +71,7 @@ class Product {
   int64_t number_bytes_, element_bytes_;
   int64_t copied_stride_;  // of rows of A that are copied, in numbers
   bool is_a_direct_, is_b_direct_, is_d_direct_, is_few_, is_large_;
+  bool has_streams_;  // panels are few rows of A times several of them at a time
   bool are_dots_;  // the few rows are multiplied by columns of B, whose elements are neighbours
   int64_t width_, panels_;  // of parts, in columns, and how many there are
   int64_t stage_items_, stage_panels_;

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from npu_cuda import _C
 from npu_cuda.testing.case import Array, Attrs, Case, OpRow, Refusal, TensorLayout
 from npu_cuda.testing.misuse import misuses
 from npu_cuda.testing.rows.fused import FLOAT16, FLOAT32, fused_attrs
 from npu_cuda.testing.rows.gemm import product
+from npu_cuda.testing.values import FLOATS
 
 EPILOGUES = (
     "bias", "bias_relu", "relu", "bias_relu_aux", "drelu", "drelu_bgrad", "bgrad", "bias_gelu_aux",
@@ -167,9 +169,10 @@ def packed_case(
     dtype: str = "float32",
     other: TensorLayout | None = None,
     bias: bool = False,
+    width: int | None = None,
 ) -> Case:
     """Return a product, or with ``other`` the product z of which z * other + z is computed."""
-    inputs = [TensorLayout(a, dtype), _panels(b, dtype)]
+    inputs = [TensorLayout(a, dtype), _panels(b, dtype, width)]
     attrs: Attrs = {"has_bias": int(bias)}
     if bias:
         inputs.append(TensorLayout((d[-1],), dtype))
@@ -209,6 +212,7 @@ def packed_cases() -> Iterator[Case]:
     yield packed_case("steps on many parts", (300, 300), (300, 130), (300, 130), other=many, bias=True)
     for name, other in (("all", TensorLayout((64, 64))), ("a number", TensorLayout(()))):
         yield packed_case(f"steps with {name}, over whole rows", (64, 40), (40, 64), (64, 64), other=other)
+    yield from _streamed_cases()
     row = packed_case("", (1, 1, 40), (40, 70), (1, 1, 70), other=TensorLayout((1, 1, 70)))
     yield Case("a row", row.inputs, row.outputs, row.attrs, terms=40)
     plain = packed_case("", (9, 40), (40, 70), (9, 70))
@@ -218,6 +222,27 @@ def packed_cases() -> Iterator[Case]:
     yield Case("D with gaps", plain.inputs, (gaps,), plain.attrs, terms=40)
     half = packed_case("", (9, 40), (40, 70), (9, 70), dtype="bfloat16")
     yield Case("bfloat16 to float32", half.inputs, (TensorLayout((9, 70)),), half.attrs, terms=40)
+
+
+def _streamed_cases() -> Iterator[Case]:
+    # A row or two by several panels at a time, each as wide as the widest tile; and some that remain.
+    width = {64: 64, 32: 16, 16: 8}[_C.vector_bytes()]
+    for m, panels, k in ((1, 2, 33), (1, 4, 40), (1, 17, 40), (2, 2, 7), (2, 5, 40), (1, 5, 0)):
+        n = panels * width + 2
+        for bias in (False, True):
+            name = f"{panels} panels, {m} x {k}, bias={bias}"
+            yield packed_case(name, (m, k), (k, n), (m, n), bias=bias, width=width)
+    n = 5 * width + 2
+    for dtype in FLOATS:
+        for m in (1, 2):
+            other = TensorLayout((m, n), dtype)
+            name = f"{m} rows of {dtype}, steps on panels"
+            yield packed_case(
+                name, (m, 40), (40, n), (m, n), dtype=dtype, other=other, bias=True, width=width
+            )
+    two = packed_case("", (2, 40), (40, n), (2, n), bias=True, width=width)
+    gaps = TensorLayout((2, 40), strides=(100, 2)), *two.inputs[1:]
+    yield Case("two rows with gaps", gaps, (TensorLayout((2, n), strides=(700, 2)),), two.attrs, terms=40)
 
 
 def packed_refusals() -> Iterator[Refusal]:
