@@ -266,7 +266,8 @@ def built(session: nox.Session) -> str:
     """Return a wheel of npu-cuda that `native` or `wheels` built with nvcc; the sources, if one is newer."""
     folders = ("build/native/on", "build/native/quick", "dist")
     wheels = [path for folder in folders for path in Path(folder).glob("npu_cuda-*1cuda*.whl")]
-    sources = [path for path in Path(NATIVE).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    files = (path for path in Path(NATIVE).rglob("*") if path.is_file())
+    sources = [path for path in files if {"build", "__pycache__"}.isdisjoint(path.parts)]
     changed = max(path.stat().st_mtime for path in sources)
     usable = [wheel for wheel in wheels if wheel.stat().st_mtime > changed]
     if not usable:
