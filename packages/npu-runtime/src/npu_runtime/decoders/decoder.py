@@ -14,6 +14,7 @@ from npu_ir import load_weights
 from npu_ir.core.node import external_names
 from npu_ir.errors import UsageError
 from npu_ir.plugins.backend import Backend
+from npu_runtime._torch.opaque_calls import opaque
 from npu_runtime.decoders.choices import Choices
 from npu_runtime.decoders.extract import DecoderGraphs
 from npu_runtime.decoders.generation import Generation
@@ -122,6 +123,7 @@ class Decoder:
             )
         return self._executors[count]
 
+    @opaque
     def encode(self, source: Tensor, mask: Tensor | None = None) -> None:
         """Read a source, for all that is generated from now on, and empty the cache.
 
@@ -141,6 +143,7 @@ class Decoder:
             self._choices.read(self._source.encoded())
             self.reset()
 
+    @opaque
     def reset(self) -> None:
         """Empty the cache; a source stays."""
         with self._turn:
@@ -149,6 +152,7 @@ class Decoder:
             self.position = 0
             self._uses += 1
 
+    @opaque
     def feed(self, tokens: Tensor, padding: Sequence[int] | None = None) -> Tensor:
         """Append tokens to the cache; return the logits after the last one, ``[batch, vocabulary]``.
 
@@ -199,6 +203,7 @@ class Decoder:
         # A call for more tokens takes less time than several for fewer.
         return (min(larger), rest) if larger and rest > 1 and whole < rest else (whole, whole)
 
+    @opaque
     def stream(
         self,
         tokens: Tensor,
@@ -218,6 +223,12 @@ class Decoder:
         Raises:
             UsageError: As for `feed`; or the decoder was used otherwise between two tokens.
         """
+        return self._stream(tokens, max_new_tokens, sampling, padding)
+
+    @opaque  # a generator: the function above is one that TorchDynamo calls as it is
+    def _stream(
+        self, tokens: Tensor, max_new_tokens: int, sampling: Sampling, padding: Sequence[int] | None
+    ) -> Iterator[Tensor]:
         with self._turn:
             self._require_room(tokens, max_new_tokens)
             if padding is not None:
@@ -268,6 +279,7 @@ class Decoder:
                 self._uses += 1
         generation.uses = self._uses
 
+    @opaque
     def generate(
         self,
         tokens: Tensor | None = None,

@@ -17,6 +17,7 @@ from npu_ir.core.structure import make_unflatten
 from npu_ir.graph.requirement import positional_tuple, require_graph
 from npu_ir.interpreter.run_nodes import Observer
 from npu_ir.plugins.backend import Backend
+from npu_runtime._torch.opaque_calls import opaque
 from npu_runtime.backends.measured_costs import MeasuredCosts
 from npu_runtime.backends.partition import ATEN
 from npu_runtime.codegen.compiler import compile_graph, held_contents
@@ -211,6 +212,7 @@ class IRExecutor:
             fixed._engine.kept_inputs = kept_inputs(self.graph, fixed.graph)
         return fixed
 
+    @opaque
     def for_call(self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> IRExecutor:
         """Return the executor that runs calls with such arguments.
 
@@ -293,6 +295,7 @@ class IRExecutor:
             executor._compile(saved.bound, saved.options["threads"])
         return executor
 
+    @opaque
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the results of the model, in its own structure; with ``updates="return"``, a pair.
 
@@ -322,6 +325,7 @@ class IRExecutor:
         updates.write(targets, list(contents.values()), leaves)
         return self._unflatten(leaves)
 
+    @opaque
     def run_flat(
         self,
         args: Sequence[Any] = (),
@@ -346,6 +350,7 @@ class IRExecutor:
             returned = self._engine.call_node_by_node(positional_tuple(args), kwargs or {}, observe)
         return list(returned[: self._result_count]), self._engine.mutations(returned)
 
+    @opaque
     def run(
         self,
         args: Sequence[Any] = (),
