@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensorMode
 
 from npu_ir.errors import UsageError
 from npu_runtime import Decoder, DecoderGraphs, Sampling, extract_decoder
@@ -180,6 +181,8 @@ def test_drawn_tokens_depend_on_the_seed_alone(made: Decoder) -> None:
     {
         "rows": (lambda d: d.feed(PROMPTS[:1]), r"tokens are int64 \[2, count\], not torch.int64 \[1, 11\]"),
         "dtype": (lambda d: d.feed(PROMPTS.float()), r"not torch.float32 \[2, 11\]"),
+        "on meta": (lambda d: d.feed(PROMPTS.to("meta")), "the tokens are on the device meta: there is no"),
+        "fake": (lambda d: d.feed(FakeTensorMode().from_tensor(PROMPTS)), "the tokens are a FakeTensor"),
         "none": (lambda d: d.feed(PROMPTS[:, :0]), r"not torch.int64 \[2, 0\]"),
         "length": (
             lambda d: d.generate(PROMPTS, max_new_tokens=60),

@@ -31,6 +31,7 @@ from npu_runtime.training.tracing.traced_step import (
 from npu_runtime.training.tracing.unsupported import (
     ModuleAttributes,
     reject_external_writes,
+    reject_fake_tensors,
     reject_hooks,
     reject_host_sync,
     reject_scalers,
@@ -74,6 +75,7 @@ def trace_function(
             )
         for optimizer in components.optimizers.values():
             require_traceable(optimizer)
+        reject_fake_tensors(components)
         reject_hooks(components)
         if kwargs and HYPERPARAMETERS in kwargs:
             raise TracingError(
