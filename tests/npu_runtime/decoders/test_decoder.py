@@ -1,7 +1,9 @@
 """Language models generate what transformers generates with them."""
 
+import copy
 import functools
-from collections.abc import Sequence
+import pickle
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ import torch
 from torch import Tensor
 from torch._subclasses import FakeTensorMode
 
-from npu_ir.errors import UsageError
+from npu_ir.errors import SerializationError, UsageError
 from npu_runtime import Decoder, DecoderGraphs, Sampling, extract_decoder
 from npu_runtime.decoders.sampler import Sampler
 from tests.support.language_models import CONFIGURATIONS, VOCABULARY, configuration, generate, language_model
@@ -301,3 +303,21 @@ def test_weights_of_half_precision_are_kept() -> None:
         expected: Tensor = model(PROMPTS).logits[:, -1]
     assert logits.dtype == torch.bfloat16
     torch.testing.assert_close(logits, expected, rtol=0.1, atol=0.3)
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_decoders_are_made_anew_and_not_copied_or_pickled(
+    duplicate: Callable[[Any], Any], made: Decoder
+) -> None:
+    with pytest.raises(SerializationError, match=r"(?s)a Decoder cannot be copied.*Decoder\(graphs, w"):
+        duplicate(made)
+
+
+def test_graphs_of_a_decoder_can_be_copied_and_pickled(
+    llama: tuple[Any, DecoderGraphs], made: Decoder
+) -> None:
+    expected = made.generate(PROMPTS, max_new_tokens=4)
+
+    for graphs in (copy.deepcopy(llama[1]), pickle.loads(pickle.dumps(llama[1]))):  # noqa: S301 - its own
+        other = Decoder(graphs, llama[0].state_dict())
+        assert torch.equal(other.generate(PROMPTS, max_new_tokens=4), expected)

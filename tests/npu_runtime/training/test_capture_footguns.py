@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn, optim
 from torch.utils._pytree import tree_map
 
-from npu_runtime import TrainStep
+from npu_runtime import TrainStep, compile_and_capture
 from npu_runtime.errors import CaptureError, TracingError
 from npu_runtime.training import compile_ir
 from tests.npu_runtime.training.side_by_side import (
@@ -325,8 +325,14 @@ def test_a_step_is_not_copied(copied: Any) -> None:
     model = MLP()
     step = TrainStep(model, sgd(model), F.mse_loss)
 
-    with pytest.raises(CaptureError, match="(?s)cannot be copied or pickled.*copy model and optimizer"):
+    artifact = compile_and_capture(model, sgd(model), F.mse_loss, rows())
+
+    with pytest.raises(CaptureError, match="(?s)a TrainStep cannot be copied.*copy model and optimizer"):
         copied(step)
+    with pytest.raises(
+        CaptureError, match="(?s)a CompileArtifact cannot be copied.*copy model and optimizer"
+    ):
+        copied(artifact)
 
 
 def test_a_step_is_traced_with_dynamo_loaded() -> None:

@@ -58,6 +58,13 @@ class CompileArtifact(CompiledStep):
         self.memory_table = memory_table
         self.cache_note = ""
 
+    def __reduce__(self) -> Any:
+        raise CaptureError(
+            "a CompileArtifact cannot be copied or pickled: it is bound to the memory of its model",
+            where=self.name,
+            fix="copy model and optimizer, and compile these; cache=True keeps the compiled step on disk",
+        )
+
     def _bind(self, weights: Mapping[str, torch.Tensor]) -> None:
         super()._bind(weights)
         self._call_log: CallLog | None = None
