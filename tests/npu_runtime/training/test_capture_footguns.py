@@ -335,6 +335,48 @@ def test_a_step_is_not_copied(copied: Any) -> None:
         copied(artifact)
 
 
+class Remembering(optim.Optimizer):
+    """An optimizer whose state is unknown before its first step, which is taken in eager PyTorch."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model.parameters(), {"lr": 0.05})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                state = self.state[parameter]
+                if "last" not in state:
+                    state["last"] = torch.zeros_like(parameter)
+                state["last"].mul_(0.5).add_(parameter.grad)
+                parameter.sub_(group["lr"] * state["last"])
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("make", [sgd, adam, Remembering])
+@pytest.mark.parametrize("backend", ["aten", "host"])
+def test_a_step_trains_in_any_mode_of_its_caller_where_backward_of_eager_fails(
+    mode: Any, make: Any, backend: str
+) -> None:
+    """A step is a call that updates parameters, as `optimizer.step()` is; the model is trained as ever."""
+    torch.manual_seed(0)
+    model = MLP()
+    other, batches = copy.deepcopy(model), [rows() for _ in range(4)]
+    optimizers = [make(item) for item in (model, other)]
+    within, outside = (
+        TrainStep(item, optimizer, F.mse_loss, backend=backend)
+        for item, optimizer in zip((model, other), optimizers, strict=True)
+    )
+
+    with mode():
+        losses = [within(*batch) for batch in batches[:2]]
+    losses += [within(*batch) for batch in batches[2:]]
+
+    torch.testing.assert_close(losses, [outside(*batch) for batch in batches], rtol=0, atol=0)
+    torch.testing.assert_close(model.state_dict(), other.state_dict(), rtol=0, atol=0)
+    step_by_hand(model, optimizers[0], F.mse_loss)(*batches[0])  # its state are ordinary tensors
+
+
 def test_a_step_is_traced_with_dynamo_loaded() -> None:
     """It puts a wrapper around the steps of all optimizers."""
     importlib.import_module("torch._dynamo")

@@ -49,6 +49,8 @@ class TrainStep:
     leaves everything as it was before it.
 
     Gradients are not state: each call begins without any, and ``parameter.grad`` is neither read nor written.
+    A step records gradients by itself: under ``torch.no_grad()`` or ``torch.inference_mode()``, where eager
+    ``backward()`` fails, it is the same step.
 
     Args:
         model: The model; or a step function as `compile_ir` takes it, alone.

@@ -67,7 +67,8 @@ def trace_function(
             not repeat.
         ConversionError: An op cannot be represented in a graph.
     """
-    with _TRACE_LOCK, pause_gc():
+    # A step records gradients in any mode of its caller, and its state is ordinary tensors.
+    with _TRACE_LOCK, pause_gc(), torch.inference_mode(False):
         if is_tracing():
             raise TracingError(
                 "a step is called by a step that is being traced",
