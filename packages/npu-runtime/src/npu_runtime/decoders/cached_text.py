@@ -25,6 +25,8 @@ class CachedText:
         padding: The padding of each row, in the memory where calls find it.
         position: The number of positions of the cache that are in use.
         uses: The number of calls that have changed the cache.
+        is_changing: True while the cache changes, until its new tokens are noted; and if that was
+            interrupted.
     """
 
     def __init__(self, graphs: DecoderGraphs, executors: Mapping[int, IRExecutor]) -> None:
@@ -32,6 +34,7 @@ class CachedText:
         self._device = executors[1].device
         self.position = 0
         self.uses = 0
+        self.is_changing = False
         self.padding = self._integers([0] * graphs.batch)
         self._start, self._last = self._integers(0), self._integers(0)
         self._used = 1  # tokens of the last call: `_last` is that of the last one
@@ -45,6 +48,7 @@ class CachedText:
         self._resets = self._executors[1].resets
         self.position = 0
         self.uses += 1
+        self.is_changing = False
 
     def append(
         self, tokens: Tensor, padding: Sequence[int] | None, source: Sequence[Tensor] | None
@@ -69,7 +73,12 @@ class CachedText:
             if used != self._used:
                 self._last.fill_(used - 1)
                 self._used = used
-            logits = self._executors[count](part, self._start, self.padding, self._last, *given)
+            self.is_changing = True
+            try:
+                logits = self._executors[count](part, self._start, self.padding, self._last, *given)
+            except Exception:
+                self.is_changing = False  # a call that fails changes nothing
+                raise
             self.note(tokens[:, done : done + used])
             done += used
         return logits
@@ -80,6 +89,7 @@ class CachedText:
         self._tokens[:, self.position : self.position + count].copy_(tokens)
         self.position += count
         self.uses += 1
+        self.is_changing = False
 
     def _set_padding(self, padding: Sequence[int] | None, length: int) -> None:
         if padding is not None:
@@ -107,11 +117,17 @@ class CachedText:
         return seen
 
     def require_current(self) -> None:
-        """Refuse to go on from a cache that was emptied by others.
+        """Refuse to go on from a cache that was emptied by others, or whose text is unknown.
 
         Raises:
-            UsageError: An executor of the decoder was reset, or has other weights.
+            UsageError: An executor of the decoder was reset, or has other weights; or a call was interrupted,
+                or this process was forked during one.
         """
+        if self.is_changing:
+            raise UsageError(
+                "the last call of the decoder was interrupted: it is unknown which tokens its cache has",
+                fix="call reset(), and give the text from its beginning",
+            )
         if self.position and self._executors[1].resets != self._resets:
             raise UsageError(
                 f"the cache of {self.position} positions was emptied: an executor of the decoder was reset,"

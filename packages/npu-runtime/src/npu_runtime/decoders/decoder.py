@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
@@ -23,6 +22,7 @@ from npu_runtime.decoders.source import Source
 from npu_runtime.decoders.token_checks import checked_padding, checked_stop, require_tokens
 from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.executor.options import Passes
+from npu_runtime.executor.turn import Turn
 
 _GREEDY = Sampling()
 
@@ -67,7 +67,7 @@ class Decoder:
         threads: int | None = None,
     ) -> None:
         self.graphs = graphs
-        self._turn = threading.RLock()
+        self._turn = Turn()
         if isinstance(weights, (str, os.PathLike)):
             weights = load_weights(weights, graphs.by_count[1])
         weights = {**graphs.positions, **weights}
@@ -118,7 +118,7 @@ class Decoder:
         """
         if self._source is None:
             raise UsageError("the model has no encoder", fix="pass tokens to feed() or generate()")
-        with self._turn:
+        with self._turn.lock:
             self._source.encode(source, mask)
             self._choices.read(self._source.encoded())
             self.reset()
@@ -126,7 +126,7 @@ class Decoder:
     @opaque
     def reset(self) -> None:
         """Empty the cache; a source stays."""
-        with self._turn:
+        with self._turn.lock:
             self._text.empty()
 
     @opaque
@@ -142,7 +142,7 @@ class Decoder:
             UsageError: The cache has no place for them, or they are not such tokens.
             ExecutionError: A node fails; the cache is as it was before that call of a graph.
         """
-        with self._turn:
+        with self._turn.lock:
             require_tokens(self.graphs, tokens)
             self._text.require_place(tokens.shape[1])
             return self._feed(tokens.to(self._device), padding)
@@ -179,13 +179,13 @@ class Decoder:
     def _stream(
         self, tokens: Tensor, max_new_tokens: int, sampling: Sampling, padding: Sequence[int] | None
     ) -> Iterator[Tensor]:
-        with self._turn:
+        with self._turn.lock:
             self._require_room(tokens, max_new_tokens)
             if padding is not None:
                 checked_padding(self.graphs, padding, tokens.shape[1])
             generation = self._generation(tokens, max_new_tokens, sampling, padding)
         for row in generation.rows.unbind(0):
-            with self._turn:
+            with self._turn.lock:
                 self._take(generation, sampling, 1)
             yield row.clone()  # it is the caller's
 
@@ -219,7 +219,7 @@ class Decoder:
             generation.take_one(self._feed)
         else:
             self._text.require_current()
-            before = generation.taken
+            before, self._text.is_changing = generation.taken, True
             try:
                 generation.take(loop, limit, self.position)
             finally:
@@ -260,7 +260,7 @@ class Decoder:
         if tokens is None:
             tokens = self.first_tokens()
         stop = self.graphs.stop if stop is None else checked_stop(stop)
-        with self._turn:
+        with self._turn.lock:
             return self._generate(tokens, max_new_tokens, sampling, padding, stop, fill, reset=reset)
 
     def _generate(
