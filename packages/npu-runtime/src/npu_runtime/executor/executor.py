@@ -457,7 +457,7 @@ class IRExecutor:
 
     @property
     def resets(self) -> int:
-        """How often mutated state was given up for initial content, here or in executors that share it."""
+        """The number of times that state was given up for its initial content, by all who share it."""
         return self._engine.resets
 
     def bind_call(
