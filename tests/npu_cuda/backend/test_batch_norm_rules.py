@@ -160,6 +160,27 @@ def test_gradients(shape: tuple[int, ...], affine: bool, train: bool) -> None:
         torch.testing.assert_close(actual, wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("broken", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("where", ["grad_out", "input"])
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_broken_number_reaches_no_other_element_where_statistics_are_given(
+    shape: tuple[int, ...], affine: bool, where: str, broken: float
+) -> None:
+    x, (weight, _, mean, variance) = image(shape), parameters(affine, torch.float32)
+    dy = torch.randn_like(x)
+    (dy if where == "grad_out" else x)[1, 2] = broken
+    tensors = [dy, x, weight, mean, variance, None, None]
+    expected = aten.native_batch_norm_backward(*tensors, False, 1e-5, [True, True, True])
+
+    attrs = {"train": False, "eps": 1e-5, "output_mask": [True, True, True]}
+    results = run("native_batch_norm_backward.default", BACKWARD, tensors, expected, **attrs)
+
+    assert results[0][0].isfinite().all()
+    for actual, wanted in zip(results, expected, strict=True):
+        torch.testing.assert_close(actual, wanted, rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
 NUMBERS = "momentum=0.1, eps=1e-5"
 RUNNING = "running_mean=None, running_var=None"
 SAVED = "save_mean=None, save_invstd=None"

@@ -1,14 +1,17 @@
 """Language models generate what transformers generates with them."""
 
+import copy
 import functools
-from collections.abc import Sequence
+import pickle
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensorMode
 
-from npu_ir.errors import UsageError
+from npu_ir.errors import SerializationError, UsageError
 from npu_runtime import Decoder, DecoderGraphs, Sampling, extract_decoder
 from npu_runtime.decoders.sampler import Sampler
 from tests.support.language_models import CONFIGURATIONS, VOCABULARY, configuration, generate, language_model
@@ -180,6 +183,8 @@ def test_drawn_tokens_depend_on_the_seed_alone(made: Decoder) -> None:
     {
         "rows": (lambda d: d.feed(PROMPTS[:1]), r"tokens are int64 \[2, count\], not torch.int64 \[1, 11\]"),
         "dtype": (lambda d: d.feed(PROMPTS.float()), r"not torch.float32 \[2, 11\]"),
+        "on meta": (lambda d: d.feed(PROMPTS.to("meta")), "the tokens are on the device meta: there is no"),
+        "fake": (lambda d: d.feed(FakeTensorMode().from_tensor(PROMPTS)), "the tokens are a FakeTensor"),
         "none": (lambda d: d.feed(PROMPTS[:, :0]), r"not torch.int64 \[2, 0\]"),
         "length": (
             lambda d: d.generate(PROMPTS, max_new_tokens=60),
@@ -298,3 +303,21 @@ def test_weights_of_half_precision_are_kept() -> None:
         expected: Tensor = model(PROMPTS).logits[:, -1]
     assert logits.dtype == torch.bfloat16
     torch.testing.assert_close(logits, expected, rtol=0.1, atol=0.3)
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_decoders_are_made_anew_and_not_copied_or_pickled(
+    duplicate: Callable[[Any], Any], made: Decoder
+) -> None:
+    with pytest.raises(SerializationError, match=r"(?s)a Decoder cannot be copied.*Decoder\(graphs, w"):
+        duplicate(made)
+
+
+def test_graphs_of_a_decoder_can_be_copied_and_pickled(
+    llama: tuple[Any, DecoderGraphs], made: Decoder
+) -> None:
+    expected = made.generate(PROMPTS, max_new_tokens=4)
+
+    for graphs in (copy.deepcopy(llama[1]), pickle.loads(pickle.dumps(llama[1]))):  # noqa: S301 - its own
+        other = Decoder(graphs, llama[0].state_dict())
+        assert torch.equal(other.generate(PROMPTS, max_new_tokens=4), expected)

@@ -95,6 +95,8 @@ def test_what_cannot_be_read_is_refused(t5: tuple[Any, DecoderGraphs]) -> None:
         made.encode(SOURCE, MASK * torch.tensor([[1], [0]]))
     with pytest.raises(UsageError, match="the mask is torch.float32: it is a tensor of bool, or of integers"):
         made.encode(SOURCE, MASK.float())
+    with pytest.raises(UsageError, match="the elements of the mask are on the device meta: there is no data"):
+        made.encode(SOURCE, MASK.to("meta"))
     with pytest.raises(UsageError, match=r"tokens are a tensor, int64 \[2, count\], not str"):
         made.encode("abc")  # type: ignore[arg-type]
     made.encode(SOURCE)
@@ -110,6 +112,8 @@ def test_features_have_the_form_of_the_model() -> None:
         made.encode(features()[..., :50])
     with pytest.raises(UsageError, match="features have no mask"):
         made.encode(features(), MASK)
+    with pytest.raises(UsageError, match="the features are on the device meta: there is no data to read"):
+        made.encode(features().to("meta"))
     with pytest.raises(UsageError, match="features are a tensor, not NoneType"):
         made.encode(None)  # type: ignore[arg-type]
 

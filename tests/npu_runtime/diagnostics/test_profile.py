@@ -175,6 +175,15 @@ def test_wrong_arguments_are_refused() -> None:
         profile(executor, [X.double()])
 
 
+def test_what_computes_nothing_is_not_timed() -> None:
+    model = network()
+    empty = {name: item.to("meta") for name, item in model.state_dict().items()}
+    executor = IRExecutor(extract_ir(model, (X,)), empty, backend="aten", device="meta", passes=None)
+
+    with pytest.raises(UsageError, match="the executor runs on meta, where nothing is computed"):
+        profile(executor, (X.to("meta"),))
+
+
 def test_totals_of_ops_and_modules_add_up(net: Profile) -> None:
     ops, modules = net.by_op(), {total.name: total for total in net.by_module()}
 

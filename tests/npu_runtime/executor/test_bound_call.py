@@ -36,7 +36,7 @@ def made(backend: str = "host") -> tuple[Reader, IRExecutor]:
 def bound(executor: IRExecutor) -> tuple[BoundCall, list[Tensor]]:
     """Return a call over fixed memory, and the memory of its inputs."""
     fixed = [torch.ones(1, 3), torch.tensor([1]), torch.tensor([1])]
-    call = executor._engine.bind_call(fixed, {})
+    call = executor.bind_call(fixed)
     assert call is not None
     return call, fixed
 
@@ -49,7 +49,7 @@ def test_a_bound_call_computes_what_a_call_does_and_advances_the_same_state() ->
     for place in (2, 0, 2):
         fixed[0].fill_(place + 0.5)
         fixed[1].fill_(place)
-        executor._engine.run_bound(call.run)
+        call.in_turn(call.run)
 
         expected = other(fixed[0].clone(), fixed[1].clone(), fixed[2].clone())
         torch.testing.assert_close(call.results[0], expected, rtol=0, atol=0)
@@ -59,12 +59,12 @@ def test_a_bound_call_computes_what_a_call_does_and_advances_the_same_state() ->
 def test_the_state_of_a_bound_call_keeps_its_memory_when_it_is_reset() -> None:
     _, executor = made()
     call, _ = bound(executor)
-    executor._engine.run_bound(call.run)
+    call.in_turn(call.run)
     first = call.results[0].clone()
 
     executor.reset()
     assert not executor.state_dict()["cache"].any()
-    executor._engine.run_bound(call.run)
+    call.in_turn(call.run)
 
     assert executor.state_dict()["cache"].any()
     assert torch.equal(call.results[0], first)
@@ -82,12 +82,12 @@ def test_a_step_that_fails_leaves_the_state_of_the_steps_before() -> None:
     )
     assert loop is not None
     assert result.shape == (1,)
-    executor._engine.run_bound(loop.run, 2, 60.0)
+    call.in_turn(loop.run, 2, 60.0)
     before = executor.state_dict()["cache"]
     fixed[0].fill_(7)
 
     with pytest.raises(BackendError, match=r"the backend 'host' failed: .*9"):
-        executor._engine.run_bound(loop.run, 9, 60.0)
+        call.in_turn(loop.run, 9, 60.0)
 
     assert loop.steps_taken == 2
     assert torch.equal(executor.state_dict()["cache"], before)
@@ -101,10 +101,10 @@ def test_a_bound_call_is_refused_when_a_packed_weight_has_changed() -> None:
         model.linear.weight.mul_(2)
 
     with pytest.raises(WeightError, match=r"the weight 'linear.weight' was changed in place"):
-        executor._engine.run_bound(call.run)
+        call.in_turn(call.run)
     executor.load_state_dict(model.state_dict())
 
-    assert not executor._engine.is_current(call)
+    assert not call.is_current
 
 
 def test_a_bound_call_is_refused_where_pytorch_transforms_the_thread() -> None:
@@ -112,7 +112,7 @@ def test_a_bound_call_is_refused_where_pytorch_transforms_the_thread() -> None:
     call, _ = bound(executor)
 
     def function(x: Tensor) -> Tensor:
-        executor._engine.run_bound(call.run)
+        call.in_turn(call.run)
         return x
 
     with pytest.raises(ExecutionError, match=r"a transform of torch.func does not see what the backend"):
@@ -123,7 +123,7 @@ def test_what_needs_python_is_not_bound() -> None:
     _, executor = made("aten")
     fixed = torch.ones(1, 3), torch.tensor([1]), torch.tensor([1])
 
-    assert executor._engine.bind_call(fixed, {}) is None
+    assert executor.bind_call(fixed) is None
     _, native = made()
-    assert native._engine.bind_call((*fixed[:2], torch.tensor([1.0])), {}) is None
-    assert native._engine.bind_call(fixed, {0: torch.zeros(1)}) is None
+    assert native.bind_call((*fixed[:2], torch.tensor([1.0])), {}) is None
+    assert native.bind_call(fixed, {0: torch.zeros(1)}) is None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -461,3 +463,12 @@ def test_the_environment_names_who_provides_backends_and_passes() -> None:
     assert re.fullmatch(r"npu-runtime .+", found["backend aten"])
     assert re.fullmatch(r"npu-passes .+", found["pass cse"])
     assert found["pass of-a-notebook"] == "not installed"
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_executors_are_saved_and_not_copied_or_pickled(duplicate: Callable[[Any], Any]) -> None:
+    model = nn.Linear(3, 2)
+    executor = IRExecutor(extract_ir(model, (torch.ones(1, 3),)), model.state_dict())
+
+    with pytest.raises(SerializationError, match=r"(?s)an IRExecutor cannot be copied.*load\(path\)"):
+        duplicate(executor)

@@ -349,3 +349,14 @@ def test_the_number_of_threads_is_set_during_calls_only(register: Any) -> None:
 
     assert seen == [before + 1] * 3 + [before]
     assert torch.get_num_threads() == before
+
+
+def test_resets_are_counted_for_all_executors_that_share_the_state() -> None:
+    model, executor = counter()
+    other = IRExecutor(extract_ir(model, (ones(2), FIRST)), model.state_dict(), share=executor)
+    alone = IRExecutor(extract_ir(model, (ones(2), FIRST)), model.state_dict())
+
+    executor.reset()
+    other.reset()
+
+    assert (executor.resets, other.resets, alone.resets) == (2, 2, 0)

@@ -187,3 +187,75 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
 def test_a_forked_process_does_not_wait_for_a_thread_of_its_parent() -> None:
     assert run_python(FORK).stdout.split() == ["7"]
+
+
+FORK_WITHIN_A_CALL = """
+import os, signal, sys, threading
+import torch
+from torch import nn
+from npu_ir import ExecutionError, extract_ir
+from npu_runtime import IRExecutor
+
+class Counter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(2))
+
+    def forward(self, x):
+        self.count += x
+        return self.count * 1
+
+graph = extract_ir(Counter(), (torch.ones(2),))
+executor = IRExecutor(graph, {"count": torch.zeros(2)}, backend="aten")
+executor(torch.ones(2))
+held, ended = threading.Event(), threading.Event()
+
+def wait(*_):
+    held.set()
+    ended.wait()
+
+def hold():
+    if sys.argv[1] == "call":
+        executor.run((torch.ones(2),), on_node=wait)
+    else:  # it reads the state, and changes nothing
+        with executor._engine._state.lock:
+            wait()
+
+thread = threading.Thread(target=hold)
+thread.start()
+held.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    seen = []
+    for use in (lambda: executor(torch.ones(2)), executor.state_dict):
+        try:
+            use()
+            seen.append("used")
+        except ExecutionError as error:
+            seen.append(error.message)
+    executor.reset()
+    seen.append(str(executor(torch.ones(2)).tolist()))
+    print(*seen, sep="\\n", flush=True)
+    os._exit(7)
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+ended.set()
+thread.join()
+print(status, executor.state_dict()["count"].tolist())
+"""
+_TORN = (
+    "this process was forked while another thread changed the buffers of the executor, which are half-written"
+    " here"
+)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+@pytest.mark.parametrize(
+    ("held_by", "seen", "count"), [("call", _TORN, "[2.0, 2.0]"), ("reader", "used", "[1.0, 1.0]")]
+)
+def test_an_executor_in_a_forked_process_does_not_wait_for_the_state_of_its_parent(
+    held_by: str, seen: str, count: str
+) -> None:
+    done = run_python(FORK_WITHIN_A_CALL, held_by)
+
+    assert done.stdout.splitlines() == [seen, seen, "[1.0, 1.0]", f"7 {count}"], done.stderr

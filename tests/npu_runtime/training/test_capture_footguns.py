@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn, optim
 from torch.utils._pytree import tree_map
 
-from npu_runtime import TrainStep
+from npu_runtime import TrainStep, compile_and_capture
 from npu_runtime.errors import CaptureError, TracingError
 from npu_runtime.training import compile_ir
 from tests.npu_runtime.training.side_by_side import (
@@ -325,8 +325,56 @@ def test_a_step_is_not_copied(copied: Any) -> None:
     model = MLP()
     step = TrainStep(model, sgd(model), F.mse_loss)
 
-    with pytest.raises(CaptureError, match="(?s)cannot be copied or pickled.*copy model and optimizer"):
+    artifact = compile_and_capture(model, sgd(model), F.mse_loss, rows())
+
+    with pytest.raises(CaptureError, match="(?s)a TrainStep cannot be copied.*copy model and optimizer"):
         copied(step)
+    with pytest.raises(
+        CaptureError, match="(?s)a CompileArtifact cannot be copied.*copy model and optimizer"
+    ):
+        copied(artifact)
+
+
+class Remembering(optim.Optimizer):
+    """An optimizer whose state is unknown before its first step, which is taken in eager PyTorch."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model.parameters(), {"lr": 0.05})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                state = self.state[parameter]
+                if "last" not in state:
+                    state["last"] = torch.zeros_like(parameter)
+                state["last"].mul_(0.5).add_(parameter.grad)
+                parameter.sub_(group["lr"] * state["last"])
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("make", [sgd, adam, Remembering])
+@pytest.mark.parametrize("backend", ["aten", "host"])
+def test_a_step_trains_in_any_mode_of_its_caller_where_backward_of_eager_fails(
+    mode: Any, make: Any, backend: str
+) -> None:
+    """A step is a call that updates parameters, as `optimizer.step()` is; the model is trained as ever."""
+    torch.manual_seed(0)
+    model = MLP()
+    other, batches = copy.deepcopy(model), [rows() for _ in range(4)]
+    optimizers = [make(item) for item in (model, other)]
+    within, outside = (
+        TrainStep(item, optimizer, F.mse_loss, backend=backend)
+        for item, optimizer in zip((model, other), optimizers, strict=True)
+    )
+
+    with mode():
+        losses = [within(*batch) for batch in batches[:2]]
+    losses += [within(*batch) for batch in batches[2:]]
+
+    torch.testing.assert_close(losses, [outside(*batch) for batch in batches], rtol=0, atol=0)
+    torch.testing.assert_close(model.state_dict(), other.state_dict(), rtol=0, atol=0)
+    step_by_hand(model, optimizers[0], F.mse_loss)(*batches[0])  # its state are ordinary tensors
 
 
 def test_a_step_is_traced_with_dynamo_loaded() -> None:

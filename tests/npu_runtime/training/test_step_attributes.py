@@ -146,7 +146,7 @@ def test_a_step_within_a_transform_of_functions_is_refused_and_leaves_the_model(
     before = copy.deepcopy(model.state_dict())
 
     with pytest.raises(
-        TracingError, match="within a transform of torch.func, such as grad or vmap\n  fix: call"
+        TracingError, match="within a transform of torch.func, which does not see what a replay"
     ):
         torch.func.grad(lambda item: step(item, y))(x)
 

@@ -72,7 +72,7 @@ void* stream_or_current(nb::handle stream_handle, const char* function, const DL
 }
 
 Program& ProgramHolder::core() const {
-  if (is_planning_) raise(Status::invalid("this program is in finalize(), which has not returned yet"));
+  if (is_in_use(planner_)) raise(Status::invalid("this program is in finalize(), which has not returned yet"));
   return alive(program_, "program");
 }
 
@@ -87,7 +87,7 @@ void ProgramHolder::finalize(nb::handle allocator) {
     return allocate(allocator, *program.device(), bytes, data, owner, &record_);
   };
   // Exceptions of a Python kernel that are not refusals, such as KeyboardInterrupt, are thrown through it.
-  const Busy planning(is_planning_);
+  const Busy planning(planner_);
   check(without_gil([&] { return program.finalize(allocator.is_none() ? nullptr : allocate_arena); }));
 }
 
@@ -99,7 +99,7 @@ bool ProgramHolder::is_bound_to(int slot, nb::handle tensor, const TensorDesc& d
 }
 
 void ProgramHolder::require_free(const char* function) const {
-  if (!is_called_) return;
+  if (!is_in_use(caller_)) return;
   raise(Status::invalid(std::string(function) + ": this program is in use, by another thread or by a call from within: " +
                         "call() binds and runs at once; make one program per thread"));
 }

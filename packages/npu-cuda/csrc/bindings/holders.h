@@ -8,6 +8,7 @@
 #include "bindings/launch_record.h"
 #include "bindings/tensors.h"
 #include "core/graph.h"
+#include "core/in_use.h"
 #include "core/program.h"
 
 namespace npu::bindings {
@@ -15,17 +16,18 @@ namespace npu::bindings {
 // Below this many bytes work on the host is over before another thread could have taken the GIL and given it back.
 inline constexpr int64_t kBytesWorthTheGil = 256 * 1024;
 
-// Sets a flag, which the GIL guards, until the end of a block.
+// Notes a use, which the GIL guards, until the end of a block: by the generation of the process, as `InUse` does.
 class Busy {
  public:
-  explicit Busy(bool& flag) : flag_(flag) { flag_ = true; }
+  explicit Busy(uint32_t& user) : user_(user) { user_ = generation_of_process; }
   Busy(const Busy&) = delete;
   Busy& operator=(const Busy&) = delete;
-  ~Busy() { flag_ = false; }
+  ~Busy() { user_ = 0; }
 
  private:
-  bool& flag_;
+  uint32_t& user_;
 };
+inline bool is_in_use(uint32_t user) { return user == generation_of_process; }
 
 // Destroys programs and graphs. Those of cuda without the GIL: to free memory waits for work that may need
 // it.
@@ -92,8 +94,7 @@ class ProgramHolder {
   CallPlan call_plan_;
   const DLPackExchangeAPI* stream_source_ = nullptr;
   LaunchRecord record_;
-  bool is_planning_ = false;
-  bool is_called_ = false;
+  uint32_t planner_ = 0, caller_ = 0;  // the users of finalize() and call()
 };
 
 class GraphHolder {

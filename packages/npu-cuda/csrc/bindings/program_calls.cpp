@@ -69,7 +69,7 @@ void ProgramHolder::call(nb::handle tensors, nb::handle stream_handle, bool keep
   // A graph that records the call needs tensors whose memory cannot be released.
   const bool is_recorded = is_captured(stream_argument(stream_handle, "run"));
   Owners let_go;
-  const Busy busy(is_called_);
+  const Busy busy(caller_);
   bind_all(tensors, keep || is_recorded, &let_go);
   has_let_go_ = !keep;  // every slot has just been bound
   launch(stream_handle, "run", let_go);
@@ -85,7 +85,7 @@ nb::object ProgramHolder::compute(nb::handle inputs, nb::handle makers, nb::hand
   if (program.device()->type() != DeviceType::Host || is_captured(stream)) return nb::none();
   const nb::tuple given = entries_of(inputs, {"compute", "inputs"});
   const CallPlan& plan = call_plan();
-  const Busy busy(is_called_);
+  const Busy busy(caller_);
   nb::list made;
   for (const nb::handle make : entries_of(makers, {"compute", "makers"})) made.append(make());
   const std::vector<nb::handle> tensors = tensors_of(plan.external.size(), given, made, places);

@@ -2,29 +2,12 @@
 // alive. Created by Program::capture, or from single op calls by begin_capture / end_capture.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 
 #include "core/device.h"
+#include "core/in_use.h"
 
 namespace npu {
-
-// Holds a flag until the end of a block, if no other thread holds it. It does not wait.
-class Exclusive {
- public:
-  explicit Exclusive(std::atomic<bool>* flag)
-      : flag_(flag), is_held_(!flag->exchange(true, std::memory_order_acquire)) {}
-  Exclusive(const Exclusive&) = delete;
-  Exclusive& operator=(const Exclusive&) = delete;
-  ~Exclusive() {
-    if (is_held_) flag_->store(false, std::memory_order_release);
-  }
-  bool is_held() const { return is_held_; }
-
- private:
-  std::atomic<bool>* flag_;
-  bool is_held_;
-};
 
 class Program;
 struct OpInfo;
@@ -61,7 +44,7 @@ class Graph {
 
  private:
   Parts parts_;
-  std::atomic<bool> is_running_{false};
+  InUse is_running_;
 };
 
 // Recording of single op calls: one at a time per device. begin_capture returns the stream to give to op calls;

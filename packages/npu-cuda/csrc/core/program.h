@@ -4,7 +4,6 @@
 // a time: a second thread is refused, and does not wait.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <utility>
 
@@ -146,7 +145,7 @@ class Program {
   void* stream_ = nullptr;   // of the last run
   int launched_ = 0;         // ops of the last run
   bool is_final_ = false;
-  std::atomic<bool> is_running_{false};
+  InUse is_running_;
 };
 
 // What graphs of a program keep alive: the memory of the arena, and the states prepared by kernels.

@@ -87,7 +87,8 @@ struct Projection {
   }
 };
 
-// A sum of dy * (x - mean), where they are not added one by one.
+// A sum of dy * (x - mean), where they are not added one by one; and the gradient of a norm whose statistics are
+// constants, where dy of one element reaches no other.
 struct Scale {
   using Attrs = None;
   static constexpr Row row{"BatchNormBwd", OpKind{16}, kReal, "(V sum, V rstd)", "(dgamma)", "", "sum * rstd"};
@@ -95,8 +96,16 @@ struct Scale {
   static NPU_INLINE Results<V, 1> at(const Attrs&, V sum, V rstd) { return {{sum * rstd}}; }
 };
 
+struct ScaleAffine {
+  using Attrs = None;
+  static constexpr Row row{"BatchNormBwd", OpKind{16}, kReal, "(V dy, V rstd, V gamma)", "(dx)", "",
+                           "gamma * (rstd * dy)"};
+  template <class V>
+  static NPU_INLINE Results<V, 1> at(const Attrs&, V dy, V rstd, V gamma) { return {{gamma * (rstd * dy)}}; }
+};
+
 struct Count {
-  double share = 1;  // one of the elements of a channel; 0: statistics are constants
+  double share = 1;  // one of the elements of a channel
 };
 
 struct Gradient {

@@ -164,12 +164,18 @@ Status launch_batch_norm_bwd(const OpCall& call) {
     NPU_TRY(Steps::template pointwise<step::Scale>(next().input(dgamma).input(rstd).to(dgamma)));
   }
   NPU_TRY(Steps::template reduce<op::Sum>(next().input(dy).attrs(axes).to(dbeta)));
-  const step::Count count{attrs.has_running() ? 0 : double(x.shape[1]) / double(x.numel)};
+  const bool is_affine = num_norm_inputs == 5;
   StepCall last(call, kept.rest);
+  if (attrs.has_running()) {
+    last.input(dy).channels(rstd, x.rank);
+    if (!is_affine) return Steps::template pointwise<step::Scale>(last.to(dx));
+    return Steps::template pointwise<step::ScaleAffine>(last.channels(call.inputs[4], x.rank).to(dx));
+  }
+  const step::Count count{double(x.shape[1]) / double(x.numel)};
   last.input(dy).input(x).channels(mean, x.rank).channels(rstd, x.rank);
   last.channels(dgamma, x.rank).channels(dbeta, x.rank);
   last.attrs(count);
-  if (num_norm_inputs == 4) return Steps::template pointwise<step::Gradient>(last.to(dx));
+  if (!is_affine) return Steps::template pointwise<step::Gradient>(last.to(dx));
   return Steps::template pointwise<step::GradientAffine>(last.channels(call.inputs[4], x.rank).to(dx));
 }
 

@@ -91,7 +91,7 @@ Status load_bwd(const OpCall& call, void** state) {
   NPU_TRY((load_reduction<op::Sum, Number>(call, state)));
   NPU_TRY((load_reduction<op::Sum, Number, Centered>(call, state)));
   return load_pointwise<Number, pointwise::op::ReluBwd, step::InverseDeviation, step::Projection, step::Scale,
-      step::Gradient, step::GradientAffine>(call, state);
+      step::ScaleAffine, step::Gradient, step::GradientAffine>(call, state);
 }
 
 template <Class type>

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Attrs = Mapping[str, Any]
-# The numbers that inputs have: all, more than 0, or all but 0.
-Domain = Literal["any", "positive", "not zero"]
+# The numbers that inputs have: all, more than 0, all but 0; or more than 0 and one NaN, in the first input.
+Domain = Literal["any", "positive", "not zero", "one NaN"]
 # Of inputs and attributes; that of a sized row takes the shapes of the outputs, too.
 Reference = Callable[..., "list[Array]"]
 

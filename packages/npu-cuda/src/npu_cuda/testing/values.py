@@ -68,6 +68,9 @@ def inputs_of(case: Case) -> list[Array]:
         _broadcast_shared(_in_domain(_values(layout, random), case.domain, layout.dtype), layout)
         for layout in case.inputs
     ]
+    if case.domain == "one NaN":
+        values[0] = values[0].copy()
+        values[0].flat[values[0].size // 2] = np.nan
     for place, size in case.indices.items():
         values[place] = values[place] % size
     return [np.full_like(v, np.nan) if i in case.unread else v for i, v in enumerate(values)]

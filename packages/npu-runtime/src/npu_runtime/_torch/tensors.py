@@ -21,6 +21,15 @@ def is_fake(tensor: torch.Tensor) -> bool:
     return isinstance(tensor, FakeTensor)
 
 
+def find_data_problem(item: Any) -> str | None:
+    """Return what a tensor is that has no data to read, and no memory to write to; None if it has."""
+    if not isinstance(item, torch.Tensor):
+        return None
+    if is_fake(item):
+        return "a FakeTensor"
+    return "on the device meta" if item.is_meta else None
+
+
 def new_fake(mode: Any, tensor: torch.Tensor) -> torch.Tensor:
     """Return a FakeTensor of the type of a strided tensor, which may be fake itself; in memory of its own.
 

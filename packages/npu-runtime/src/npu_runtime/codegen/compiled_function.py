@@ -10,6 +10,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, TypeAlias
 
 from npu_ir import NpuError, Value
+from npu_runtime._torch.opaque_calls import opaque
 from npu_runtime.codegen.python_source import Source, generate_source
 from npu_runtime.lowering.instruction import Instruction, failure_of
 
@@ -86,7 +87,7 @@ def load_function(function: str, name: str, text: str, constants: Mapping[str, A
     # Taken out of its globals: in a cycle with them, it would keep their tensors until the garbage collector
     # runs.
     loaded: Callable[..., Any] = space.pop(function)
-    return loaded
+    return opaque(loaded)  # TorchDynamo would import the module of that name
 
 
 class _Loader:

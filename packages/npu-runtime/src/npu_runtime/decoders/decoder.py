@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from npu_ir import load_weights
-from npu_ir.core.node import external_names
+from npu_ir import SerializationError, load_weights
 from npu_ir.errors import UsageError
 from npu_ir.plugins.backend import Backend
+from npu_runtime._torch.opaque_calls import opaque
+from npu_runtime.decoders.cached_text import CachedText
 from npu_runtime.decoders.choices import Choices
+from npu_runtime.decoders.executors import ExecutorOptions, make_encoder, make_executors
 from npu_runtime.decoders.extract import DecoderGraphs
 from npu_runtime.decoders.generation import Generation
 from npu_runtime.decoders.sampler import Sampling
@@ -22,6 +22,7 @@ from npu_runtime.decoders.source import Source
 from npu_runtime.decoders.token_checks import checked_padding, checked_stop, require_tokens
 from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.executor.options import Passes
+from npu_runtime.executor.turn import Turn
 
 _GREEDY = Sampling()
 
@@ -49,7 +50,6 @@ class Decoder:
 
     Attributes:
         graphs: The graphs of the model.
-        position: The number of positions of the cache that are in use.
 
     Raises:
         WeightError: Weights are missing, unexpected, or of another shape or dtype.
@@ -67,47 +67,28 @@ class Decoder:
         threads: int | None = None,
     ) -> None:
         self.graphs = graphs
-        self.position = 0
-        self._uses = 0  # calls that have changed the cache
-        self._turn = threading.RLock()
+        self._turn = Turn()
         if isinstance(weights, (str, os.PathLike)):
             weights = load_weights(weights, graphs.by_count[1])
         weights = {**graphs.positions, **weights}
-        self._executors: dict[int, IRExecutor] = {}
-        for count, graph in sorted(graphs.by_count.items()):
-            self._executors[count] = IRExecutor(
-                graph,
-                weights,
-                constants=graphs.constants,
-                backend=backend,
-                passes=passes,
-                device=device,
-                threads=threads,
-                share=self._executors.get(1),
-            )
+        options = ExecutorOptions(backend, passes, device, threads)
+        self._executors = make_executors(graphs, weights, options)
         self._device = self._executors[1].device
-        self._source: Source | None = None
-        if graphs.encoder is not None:
-            known = {name for value in graphs.encoder.arguments for name in external_names(value)}
-            encoder = IRExecutor(
-                graphs.encoder,
-                weights,
-                constants={name: item for name, item in graphs.constants.items() if name in known},
-                backend=backend,
-                passes=passes,
-                device=device,
-                threads=threads,
-                max_fixed_sizes=0,  # prompts come in any length, once each
-            )
-            self._source = Source(graphs, encoder)
-        self._padding = self._integers([0] * graphs.batch)
-        self._choices = Choices(graphs, self._executors[1], self._padding)
-        self._start, self._last = self._integers(0), self._integers(0)
-        self._used = 1  # tokens of the last call: `_last` is that of the last one
-        with torch.inference_mode(False):
-            self._text = self._start.new_zeros(graphs.batch, graphs.length)  # the tokens in the cache
-        self._state = self._executors[1]._engine._state
-        self._resets = self._state.resets
+        encoder = make_encoder(graphs, weights, options)
+        self._source = None if encoder is None else Source(graphs, encoder)
+        self._text = CachedText(graphs, self._executors)
+        self._choices = Choices(graphs, self._executors[1], self._text.padding)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise SerializationError(
+            "a Decoder cannot be copied or pickled: it is compiled, and has a cache in memory of its own",
+            fix="make another one: Decoder(graphs, weights); its graphs can be copied and pickled",
+        )
+
+    @property
+    def position(self) -> int:
+        """The number of positions of the cache that are in use."""
+        return self._text.position
 
     def executor(self, count: int = 1) -> IRExecutor:
         """Return the executor for calls of so many tokens, for `explain` and `profile`.
@@ -122,6 +103,7 @@ class Decoder:
             )
         return self._executors[count]
 
+    @opaque
     def encode(self, source: Tensor, mask: Tensor | None = None) -> None:
         """Read a source, for all that is generated from now on, and empty the cache.
 
@@ -136,19 +118,18 @@ class Decoder:
         """
         if self._source is None:
             raise UsageError("the model has no encoder", fix="pass tokens to feed() or generate()")
-        with self._turn:
+        with self._turn.lock:
             self._source.encode(source, mask)
             self._choices.read(self._source.encoded())
             self.reset()
 
+    @opaque
     def reset(self) -> None:
         """Empty the cache; a source stays."""
-        with self._turn:
-            self._executors[1].reset()
-            self._resets = self._state.resets
-            self.position = 0
-            self._uses += 1
+        with self._turn.lock:
+            self._text.empty()
 
+    @opaque
     def feed(self, tokens: Tensor, padding: Sequence[int] | None = None) -> Tensor:
         """Append tokens to the cache; return the logits after the last one, ``[batch, vocabulary]``.
 
@@ -161,44 +142,18 @@ class Decoder:
             UsageError: The cache has no place for them, or they are not such tokens.
             ExecutionError: A node fails; the cache is as it was before that call of a graph.
         """
-        with self._turn:
-            self._require_tokens(tokens)
+        with self._turn.lock:
+            require_tokens(self.graphs, tokens)
+            self._text.require_place(tokens.shape[1])
             return self._feed(tokens.to(self._device), padding)
 
     def _feed(self, tokens: Tensor, padding: Sequence[int] | None) -> Tensor:
-        self._require_cache()
-        if padding is not None:
-            if self.position:
-                raise UsageError("there is padding at the beginning of a row only", fix="call reset() first")
-            self._padding.copy_(self._integers(checked_padding(self.graphs, padding, tokens.shape[1])))
-        elif not self.position:
-            self._padding.zero_()
-        source = () if self._source is None else (self._source.encoded(),)
-        logits, done, total = tokens, 0, tokens.shape[1]
-        while done < total:
-            count, used = self._next_count(total - done)
-            part = tokens if used == total else tokens[:, done : done + used]
-            if used < count:  # what follows is overwritten by later tokens, and not attended to before
-                part = torch.nn.functional.pad(part, (0, count - used))
-            self._start.fill_(self.position)
-            if used != self._used:
-                self._last.fill_(used - 1)
-                self._used = used
-            logits = self._executors[count](part, self._start, self._padding, self._last, *source)
-            self._text[:, self.position : self.position + used].copy_(tokens[:, done : done + used])
-            self.position += used
-            self._uses += 1
-            done += used
-        return logits
+        return self._text.append(tokens, padding, self._encoded())
 
-    def _next_count(self, rest: int) -> tuple[int, int]:
-        """Return for how many tokens the next call is, and how many of these there are."""
-        fitting = [count for count in self._executors if self.position + count <= self.graphs.length]
-        whole = max(count for count in fitting if count <= rest)
-        larger = [count for count in fitting if count > rest]
-        # A call for more tokens takes less time than several for fewer.
-        return (min(larger), rest) if larger and rest > 1 and whole < rest else (whole, whole)
+    def _encoded(self) -> Sequence[Tensor] | None:
+        return None if self._source is None else self._source.encoded()
 
+    @opaque
     def stream(
         self,
         tokens: Tensor,
@@ -218,13 +173,19 @@ class Decoder:
         Raises:
             UsageError: As for `feed`; or the decoder was used otherwise between two tokens.
         """
-        with self._turn:
+        return self._stream(tokens, max_new_tokens, sampling, padding)
+
+    @opaque  # a generator: the function above is one that TorchDynamo calls as it is
+    def _stream(
+        self, tokens: Tensor, max_new_tokens: int, sampling: Sampling, padding: Sequence[int] | None
+    ) -> Iterator[Tensor]:
+        with self._turn.lock:
             self._require_room(tokens, max_new_tokens)
             if padding is not None:
                 checked_padding(self.graphs, padding, tokens.shape[1])
             generation = self._generation(tokens, max_new_tokens, sampling, padding)
         for row in generation.rows.unbind(0):
-            with self._turn:
+            with self._turn.lock:
                 self._take(generation, sampling, 1)
             yield row.clone()  # it is the caller's
 
@@ -239,35 +200,34 @@ class Decoder:
         tokens = tokens.to(self._device)
         sampler = self._choices.sampler(sampling)
         with torch.inference_mode(False):  # its tensors are written to between tokens, in any mode
-            seen = self._seen(tokens, padding) if sampling.asks_for_tokens else self._choices.no_tokens
+            asks = sampling.asks_for_tokens
+            seen = self._text.find_seen(tokens, padding) if asks else self._choices.no_tokens
             generation = Generation(tokens, padding, count, sampling, sampler, seen, stop)
-        generation.uses = self._uses
+        generation.uses = self._text.uses
         return generation
 
     def _take(self, generation: Generation, sampling: Sampling, limit: int) -> None:
         """Generate so many tokens of each row at most: where the backend can, without Python in between."""
-        if self._uses != generation.uses:
+        if self._text.uses != generation.uses:
             raise UsageError(
                 "the decoder was used otherwise since the last token of this stream, which goes on from"
                 " what its cache had then",
                 fix="take all tokens of a stream first, or make a decoder for each",
             )
-        source = None if self._source is None else self._source.encoded()
-        loop = self._choices.loop(sampling, source) if generation.taken else None
+        loop = self._choices.loop(sampling, self._encoded()) if generation.taken else None
         if loop is None:
             generation.take_one(self._feed)
         else:
-            self._require_cache()
-            before, position = generation.taken, self.position
+            self._text.require_current()
+            before, self._text.is_changing = generation.taken, True
             try:
-                generation.take(loop, limit, position)
+                generation.take(loop, limit, self.position)
             finally:
                 count = generation.taken - before
-                self._text[:, position : position + count].copy_(generation.rows[before - 1 :][:count].t())
-                self.position += count
-                self._uses += 1
-        generation.uses = self._uses
+                self._text.note(generation.rows[before - 1 :][:count].t())
+        generation.uses = self._text.uses
 
+    @opaque
     def generate(
         self,
         tokens: Tensor | None = None,
@@ -300,7 +260,7 @@ class Decoder:
         if tokens is None:
             tokens = self.first_tokens()
         stop = self.graphs.stop if stop is None else checked_stop(stop)
-        with self._turn:
+        with self._turn.lock:
             return self._generate(tokens, max_new_tokens, sampling, padding, stop, fill, reset=reset)
 
     def _generate(
@@ -332,46 +292,12 @@ class Decoder:
         """
         if self.graphs.start is None:
             raise UsageError("the model does not say with which token a text begins", fix="give tokens")
-        return self._integers([[self.graphs.start]] * self.graphs.batch)
-
-    def _seen(self, tokens: Tensor, padding: Sequence[int] | None) -> Tensor:
-        """Return which tokens each row has, those in the cache too, bool ``[batch, vocabulary]``."""
-        seen = torch.zeros(self.graphs.batch, self.graphs.vocabulary, dtype=torch.bool, device=self._device)
-        given = self._padding.tolist() if self.position else padding or [0] * self.graphs.batch
-        text = torch.cat([self._text[:, : self.position], tokens], 1)
-        for row, skipped in enumerate(given):
-            seen[row, text[row, skipped:]] = True
-        return seen
-
-    def _integers(self, numbers: Any) -> Tensor:
-        with torch.inference_mode(False):  # calls in any mode write to it
-            return torch.tensor(numbers, dtype=torch.int64, device=self._device)
-
-    def _require_cache(self) -> None:
-        """Refuse to go on from a cache that was emptied by others."""
-        if self.position and self._state.resets != self._resets:
-            raise UsageError(
-                f"the cache of {self.position} positions was emptied: an executor of the decoder was reset,"
-                " or has other weights",
-                fix="call reset(), and give the text from its beginning",
-            )
-
-    def _require_tokens(self, tokens: Tensor) -> None:
-        require_tokens(self.graphs, tokens)
-        self._require_place(tokens.shape[1], self.position)
+        start = [[self.graphs.start]] * self.graphs.batch
+        return torch.tensor(start, dtype=torch.int64, device=self._device)
 
     def _require_room(self, tokens: Tensor, max_new_tokens: int, used: int | None = None) -> None:
         """Refuse a prompt that is none, or for which and for what follows there is no place."""
         if type(max_new_tokens) is not int or max_new_tokens < 1:
             raise UsageError(f"max_new_tokens is {max_new_tokens!r}, not 1 or more")
-        used = self.position if used is None else used
         require_tokens(self.graphs, tokens)
-        self._require_place(tokens.shape[1] + max_new_tokens - 1, used)
-
-    def _require_place(self, count: int, used: int) -> None:
-        if used + count > self.graphs.length:
-            raise UsageError(
-                f"the cache has {self.graphs.length} positions, of which {used} are in use:"
-                f" there is no place for {count} more",
-                fix="capture the model with a larger max_length, or call reset()",
-            )
+        self._text.require_place(tokens.shape[1] + max_new_tokens - 1, used)

@@ -8,7 +8,7 @@ from torch.nn.functional import pad
 
 from npu_ir.errors import UsageError
 from npu_runtime.decoders.extract import DecoderGraphs
-from npu_runtime.decoders.token_checks import require_tokens
+from npu_runtime.decoders.token_checks import require_data, require_tokens
 from npu_runtime.executor.executor import IRExecutor
 
 
@@ -35,6 +35,7 @@ class Source:
             raise UsageError("features have no mask", fix="leave it out")
         if not isinstance(source, Tensor):
             raise UsageError(f"features are a tensor, not {type(source).__name__}")
+        require_data(source, "features")
         self._encoded = list(self._encoder(source.to(self._encoder.device)))
 
     def encoded(self) -> list[Tensor]:
@@ -72,4 +73,5 @@ def _as_truth(mask: Tensor) -> Tensor:
             f"the mask is {kind}: it is a tensor of bool, or of integers that are 0 for padding",
             fix="mask > -1 makes one of a mask that is added to scores",
         )
+    require_data(mask, "elements of the mask")
     return mask.bool()

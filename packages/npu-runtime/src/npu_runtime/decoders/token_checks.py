@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from npu_ir.errors import UsageError
+from npu_runtime._torch.tensors import find_data_problem
 from npu_runtime.decoders.extract import DecoderGraphs
 
 
@@ -27,9 +28,28 @@ def require_tokens(graphs: DecoderGraphs, tokens: Tensor) -> None:
             f"tokens are int64 [{batch}, count], not {tokens.dtype} {list(tokens.shape)}",
             fix=f"give {batch} rows of the same length, or capture the model with another max_batch",
         )
+    require_data(tokens, "tokens")
     least, most = _extremes(tokens)
     if least < 0 or most >= vocabulary:
         raise UsageError(f"tokens are from 0 to {vocabulary - 1}, not from {least} to {most}")
+
+
+def require_data(given: Tensor, name: str) -> None:
+    """Refuse tensors without data.
+
+    Args:
+        given: What a decoder is to read.
+        name: What it is, in the plural.
+
+    Raises:
+        UsageError: It is a FakeTensor, or on ``meta``.
+    """
+    if type(given) is not Tensor or given.is_meta:
+        problem = find_data_problem(given)
+        if problem is not None:
+            raise UsageError(
+                f"the {name} are {problem}: there is no data to read", fix="give an ordinary tensor"
+            )
 
 
 def _extremes(tokens: Tensor) -> tuple[int, int]:

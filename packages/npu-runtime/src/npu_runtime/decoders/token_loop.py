@@ -22,14 +22,12 @@ class TokenStep:
     """The call for one token over fixed memory.
 
     Attributes:
-        executor: The executor for one token.
         call: The call.
         tokens: The tokens that it reads, int64 ``[batch, 1]``.
         start: Their position.
         source: What was read of a source, in memory of its own.
     """
 
-    executor: IRExecutor
     call: BoundCall
     tokens: Tensor
     start: Tensor
@@ -51,13 +49,13 @@ class TokenStep:
         start, last = tokens.new_zeros(()), tokens.new_zeros(())
         copied = [] if source is None else list(map(torch.clone, source))
         given = (tokens, start, padding, last, *(() if source is None else (copied,)))
-        call = executor._engine.bind_call(given, {})
-        return None if call is None else cls(executor, call, tokens, start, tuple(copied))
+        call = executor.bind_call(given)
+        return None if call is None else cls(call, tokens, start, tuple(copied))
 
     @property
     def is_current(self) -> bool:
         """True if it reads the weights that the executor has now."""
-        return self.executor._engine.is_current(self.call)
+        return self.call.is_current
 
     @property
     def can_be_repeated(self) -> bool:
@@ -95,7 +93,7 @@ class TokenLoop:
             no_tokens: What it is given for them.
         """
         drawn = torch.zeros(len(step.tokens), dtype=torch.float32, device=sampler.device)
-        choice = sampler._engine.bind_call((step.call.results[0], no_tokens, drawn), {0: step.tokens})
+        choice = sampler.bind_call((step.call.results[0], no_tokens, drawn), {0: step.tokens})
         return None if choice is None else cls(step, choice, drawn)
 
     def begin(
@@ -132,4 +130,4 @@ class TokenLoop:
             ExecutionError: PyTorch traces or transforms what this thread does.
             BackendError: A step fails, which leaves the cache as it was before that step.
         """
-        return self.step.executor._engine.run_bound(loop.run, limit, _SECONDS)
+        return self.step.call.in_turn(loop.run, limit, _SECONDS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -15,22 +15,43 @@ from npu_ir.plugins.backend import Backend
 from npu_runtime.codegen.compiler import Compiled
 from npu_runtime.lowering.instruction import Instruction, run_instruction
 
+if TYPE_CHECKING:
+    from npu_runtime.executor.engine import Engine
+
+_T = TypeVar("_T")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoundCall:
-    """A call over fixed memory. Whoever runs it asks for the turn: `Engine.run_bound`.
+    """A call over fixed memory. Whoever runs it asks for the turn: `in_turn`.
 
     Attributes:
         backend: The backend that runs all of it.
         run: It computes the results of what is in the inputs, and advances state in its memory.
         results: The results of the graph, flat: fixed tensors.
         weights: What it reads besides; with others bound it must not run any more.
+        owner: The engine that has made it.
     """
 
     backend: Backend
     run: Callable[[], None]
     results: tuple[Any, ...]
     weights: object
+    owner: Engine
+
+    @property
+    def is_current(self) -> bool:
+        """True if it reads the weights that the executor has now."""
+        return self.owner.is_current(self)
+
+    def in_turn(self, function: Callable[..., _T], *arguments: Any) -> _T:
+        """Call a function that runs this call, once or again and again, while no other call runs.
+
+        Raises:
+            WeightError: A weight of which it reads another form was changed in place.
+            ExecutionError: PyTorch traces or transforms this thread, or a call is in progress.
+        """
+        return self.owner.run_bound(function, *arguments)
 
 
 def bind_call(

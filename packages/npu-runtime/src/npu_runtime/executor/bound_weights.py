@@ -12,7 +12,7 @@ from npu_ir import Graph, Value, WeightError
 from npu_ir.core.node import InputKind, external_names
 from npu_ir.graph.binding import bind_weights
 from npu_ir.interpreter.prologue import Prologue
-from npu_runtime._torch.tensors import is_fake
+from npu_runtime._torch.tensors import find_data_problem, is_fake
 from npu_runtime.codegen.compiler import mutated_state
 from npu_runtime.executor.freed_memory import release_after_prologue
 from npu_runtime.executor.initial_state import repeated_state, without_data
@@ -72,15 +72,8 @@ def bind(
     repeated = repeated_state(graph, device, weights, constants)
     given = bind_weights(graph, without_data(weights, repeated), without_data(constants, repeated))
     given |= repeated
-    for value, tensor in given.items():
-        if not is_fake(tensor) and (device.type == "meta" or not tensor.is_meta):
-            continue
-        raise WeightError(
-            f"the weight {value.name!r} is"
-            f" {'a FakeTensor' if is_fake(tensor) else 'on the device meta'}: it has no data",
-            where=f"graph {graph.name!r}",
-            fix="give the weights of a model that has been loaded, or the path of its checkpoint",
-        )
+    named = {value.name: tensor for value, tensor in given.items()}
+    require_data(graph, named, is_meta=device.type == "meta")
     placed = {
         value: place_weight(value, tensor, device) for value, tensor in given.items() if value not in repeated
     }
@@ -91,6 +84,27 @@ def bind(
         repeated[target] if target in repeated else placed[target].clone() for target in mutated_state(graph)
     )
     return BoundWeights(given, prologue, values, state)
+
+
+def require_data(graph: Graph, weights: Mapping[str, Any], *, is_meta: bool = False) -> None:
+    """Refuse weights without data.
+
+    Args:
+        graph: Their graph.
+        weights: The weights by name.
+        is_meta: They are for the device ``meta``, where no tensor has any.
+
+    Raises:
+        WeightError: It names the first one.
+    """
+    for name, tensor in weights.items():
+        problem = find_data_problem(tensor)
+        if problem and not (is_meta and tensor.is_meta and not is_fake(tensor)):
+            raise WeightError(
+                f"the weight {name!r} is {problem}: it has no data",
+                where=f"graph {graph.name!r}",
+                fix="give the weights of a model that has been loaded, or the path of its checkpoint",
+            )
 
 
 def place_weight(value: Value, tensor: torch.Tensor, device: torch.device) -> Any:

@@ -127,6 +127,11 @@ class Engine:
         if self.fixed_sizes is not None:
             self.fixed_sizes.bind(bound)
 
+    @property
+    def resets(self) -> int:
+        """As `HeldState.resets`."""
+        return self._state.resets
+
     def reset(self) -> None:
         """Reset mutated state to its content when the weights were bound."""
         with self._state.lock:
@@ -236,7 +241,7 @@ class Engine:
             if found is None:
                 return None
             self._state.fix_memory()
-            return BoundCall(*found, self._active_binding)
+            return BoundCall(*found, self._active_binding, self)
 
     def is_current(self, call: BoundCall) -> bool:
         """Return whether a bound call reads the weights that are bound now."""

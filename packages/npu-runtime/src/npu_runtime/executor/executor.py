@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from npu_ir import ExecutionError, Graph, Value, WeightError
+from npu_ir import ExecutionError, Graph, SerializationError, Value, WeightError
 from npu_ir.core.isolation import pause_gc
 from npu_ir.core.structure import make_unflatten
 from npu_ir.graph.requirement import positional_tuple, require_graph
 from npu_ir.interpreter.run_nodes import Observer
 from npu_ir.plugins.backend import Backend
+from npu_runtime._torch.opaque_calls import opaque
 from npu_runtime.backends.measured_costs import MeasuredCosts
 from npu_runtime.backends.partition import ATEN
 from npu_runtime.codegen.compiler import compile_graph, held_contents
@@ -53,6 +54,7 @@ from npu_runtime.lowering.lowered_graph import LoweredGraph, lower
 
 if TYPE_CHECKING:
     from npu_runtime.codegen.live_ranges import MemoryPlan
+    from npu_runtime.executor.bound_call import BoundCall
 
 
 class IRExecutor:
@@ -173,7 +175,7 @@ class IRExecutor:
             self._compile(bound, threads, known)
             if share is None and max_fixed_sizes and self._can_fix_sizes():
                 # Not a method of this object: a cycle would keep it until the garbage collector runs.
-                template = copy.copy(self)
+                template = self._twin()
                 del template._engine, template._compiled
                 make = functools.partial(template._make_fixed, passes, measured)
                 self._engine.fixed_sizes = FixedSizes(graph, max_fixed_sizes, make, bound)
@@ -203,7 +205,7 @@ class IRExecutor:
     ) -> IRExecutor:
         """Return an executor like this one of its graph for fixed sizes; see `FixedSizes`."""
         with pause_gc():
-            fixed = copy.copy(self)
+            fixed = self._twin()
             fixed.graph = optimize_graph(graph, passes)
             fixed.lowered = lower(fixed.graph, self.backends, overwritable={}, measured=measured)
             bound = bind(fixed.graph, weights.state_dict(()), self._constants, self.device, share)
@@ -211,6 +213,20 @@ class IRExecutor:
             fixed._engine.kept_inputs = kept_inputs(self.graph, fixed.graph)
         return fixed
 
+    def _twin(self) -> IRExecutor:
+        """Return another object with the same parts, some of which are then replaced."""
+        twin = object.__new__(type(self))
+        vars(twin).update(vars(self))
+        return twin
+
+    def __reduce__(self) -> Any:
+        raise SerializationError(
+            "an IRExecutor cannot be copied or pickled: it is compiled, and bound to memory of its own",
+            where=f"graph {self.graph.name!r}",
+            fix="save(path) writes it, and IRExecutor.load(path) returns an equal one, in any process",
+        )
+
+    @opaque
     def for_call(self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> IRExecutor:
         """Return the executor that runs calls with such arguments.
 
@@ -293,6 +309,7 @@ class IRExecutor:
             executor._compile(saved.bound, saved.options["threads"])
         return executor
 
+    @opaque
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the results of the model, in its own structure; with ``updates="return"``, a pair.
 
@@ -322,6 +339,7 @@ class IRExecutor:
         updates.write(targets, list(contents.values()), leaves)
         return self._unflatten(leaves)
 
+    @opaque
     def run_flat(
         self,
         args: Sequence[Any] = (),
@@ -346,6 +364,7 @@ class IRExecutor:
             returned = self._engine.call_node_by_node(positional_tuple(args), kwargs or {}, observe)
         return list(returned[: self._result_count]), self._engine.mutations(returned)
 
+    @opaque
     def run(
         self,
         args: Sequence[Any] = (),
@@ -436,13 +455,29 @@ class IRExecutor:
         """Reset mutated state to its content when the weights were bound."""
         self._engine.reset()
 
+    @property
+    def resets(self) -> int:
+        """The number of times that state was given up for its initial content, by all who share it."""
+        return self._engine.resets
+
+    def bind_call(
+        self, args: Sequence[Any], memory: Mapping[int, torch.Tensor] = MappingProxyType({})
+    ) -> BoundCall | None:
+        """Return a call over fixed memory, to be repeated without Python; None where it needs Python.
+
+        Args:
+            args: Positional arguments, whose contents later runs read.
+            memory: Where results are to be, by number: tensors of their types.
+        """
+        return self._engine.bind_call(args, memory)
+
     def instrumented(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> IRExecutor:
         """Return an executor of the same graph that calls ``wrap(function)`` in place of each function.
 
         Each instruction is one call, in order. It has the same weights. Its mutated state starts as a copy
         of the state here, and advances independently. Its calls write to no argument.
         """
-        instrumented = copy.copy(self)
+        instrumented = self._twin()
         instrumented._updates = InputUpdates(self.graph, "ignore")
         instrumented._engine = self._engine.instrument(wrap)
         return instrumented

@@ -15,17 +15,21 @@ from npu_ir.core.node import external_names
 from npu_ir.ops.execution import describe
 from npu_runtime.codegen.compiler import mutated_state
 from npu_runtime.executor.initial_state import fresh_copy
+from npu_runtime.executor.turn import Turn
 from npu_runtime.lowering.partition_call import UndoLog
 
 _T = TypeVar("_T")
 
 
-class _Turn:
-    """The turn to change state: one call at a time has it, of all executors that share the state."""
+class _Turn(Turn):
+    """The turn of all executors that share the state.
+
+    Attributes:
+        resets: The number of times that one of them gave up the content for the initial one.
+    """
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.is_taken = False
+        super().__init__()
         self.resets = 0
 
 
@@ -73,7 +77,6 @@ class HeldState:
 
     Attributes:
         tensors: The current content.
-        lock: Held by whoever changes it.
 
     Raises:
         ExecutionError: Tensors of the same name are of other types.
@@ -85,7 +88,6 @@ class HeldState:
         self._graph = graph
         self._turn: _Turn = _Turn() if share is None else share._turn
         self._is_shared = self._is_fixed = share is not None
-        self.lock = self._turn.lock
         known = {} if share is None else self._known_by(share)
         self.tensors = tuple(
             known[names] if (names := external_names(value)) in known else _fresh(content, value)
@@ -110,6 +112,11 @@ class HeldState:
                     where=f"graph {self._graph.name!r}",
                     fix="capture both graphs with the same buffers, or leave share= out",
                 )
+
+    @property
+    def lock(self) -> threading.RLock:
+        """Held by whoever changes the content."""
+        return self._turn.lock
 
     @property
     def is_shared(self) -> bool:
@@ -142,12 +149,17 @@ class HeldState:
                 tensor.copy_(content)
 
     def reset(self, contents: Sequence[torch.Tensor]) -> None:
-        """Make copies of these the content; see `set`."""
+        """Make copies of these the content; see `set`. The caller holds the lock, and no call is running."""
         self._turn.resets += 1
-        if self._is_fixed:
-            self.set(contents)
-        else:
-            self.tensors = tuple(map(_fresh, contents, mutated_state(self._graph)))
+        self._turn.is_taken = True
+        try:
+            if self._is_fixed:
+                self.set(contents)
+            else:
+                self.tensors = tuple(map(_fresh, contents, mutated_state(self._graph)))
+            self._turn.is_torn = False
+        finally:
+            self._turn.is_taken = False
 
     def copy(self) -> HeldState:
         """Return state with the same content in memory of its own, which takes turns with this one."""
@@ -156,26 +168,39 @@ class HeldState:
         return copied
 
     def clones(self) -> tuple[torch.Tensor, ...]:
-        """Return the content in memory that no call writes to."""
+        """Return the content in memory that no call writes to.
+
+        Raises:
+            ExecutionError: See `require_whole`.
+        """
+        self.require_whole()
         return tuple(map(torch.clone, self.tensors))
 
     def snapshot(self, *, is_overwritten: bool) -> tuple[torch.Tensor, ...]:
-        """Return the content; calls that overwrite it, or other executors, do not change what is returned."""
+        """Return the content; calls that overwrite it, or other executors, do not change what is returned.
+
+        Raises:
+            ExecutionError: See `require_whole`.
+        """
+        self.require_whole()
         return self.clones() if is_overwritten or self._is_fixed else self.tensors
 
     def in_turn(self, function: Callable[..., _T], *arguments: Any) -> _T:
         """Call a function that changes the content.
 
         Raises:
-            ExecutionError: This thread is changing it.
+            ExecutionError: This thread is changing it; or see `require_whole`.
         """
-        with self.lock:
-            self.require_idle()
+        turn = self._turn
+        with turn.lock:
+            if turn.is_taken or turn.is_torn:
+                self.require_idle()
+                self.require_whole()
             try:
-                self._turn.is_taken = True
+                turn.is_taken = True
                 return function(*arguments)
             finally:
-                self._turn.is_taken = False
+                turn.is_taken = False
 
     def require_idle(self) -> None:
         """Refuse a change while this thread makes one."""
@@ -184,4 +209,18 @@ class HeldState:
                 "the executor is called from within one of its own calls, and both would change its buffers",
                 where=f"graph {self._graph.name!r}",
                 fix="make an executor of its own for that",
+            )
+
+    def require_whole(self) -> None:
+        """Refuse to read content that may be half-written.
+
+        Raises:
+            ExecutionError: This process was forked while another thread of its parent changed the content.
+        """
+        if self._turn.is_torn and self.tensors:
+            raise ExecutionError(
+                "this process was forked while another thread changed the buffers of the executor, which are"
+                " half-written here",
+                where=f"graph {self._graph.name!r}",
+                fix="call reset() or load_state_dict(), or fork while no call is in progress",
             )

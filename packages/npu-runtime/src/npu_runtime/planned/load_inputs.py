@@ -11,6 +11,7 @@ from npu_ir import ExecutionError, Graph, TensorType, Value
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.graph.binding import bind_inputs, flatten_arguments
 from npu_ir.graph.requirement import positional_tuple
+from npu_runtime._torch.tensors import is_fake
 from npu_runtime.codegen.call_binder import make_binder
 from npu_runtime.probing.storage import with_stated_strides
 
@@ -38,6 +39,7 @@ class CallInputs:
         return [inputs[index] for index in self._tensors], [inputs[index] for index in self._numbers]
 
     def _checked(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+        _require_no_fakes(self._graph, args, kwargs)
         found = bind_inputs(self._graph, args, kwargs, SymbolValues(self._graph.symbols))
         bound = {value: with_stated_strides(item, value.type) for value, item in found.items()}
         for value, item in bound.items():
@@ -52,6 +54,21 @@ class CallInputs:
                 leaf: item for leaf, item in items if isinstance(leaf, Value) and leaf in self._graph.updates
             }
         return [bound[value] for value in self._graph.inputs]
+
+
+def _require_no_fakes(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse arguments that are FakeTensors.
+
+    Raises:
+        ExecutionError: It names the input.
+    """
+    for leaf, item in zip(graph.call[1], flatten_arguments(graph, args, kwargs), strict=True):
+        if isinstance(leaf, Value) and isinstance(item, torch.Tensor) and is_fake(item):
+            raise ExecutionError(
+                f"input %{leaf.name} is a FakeTensor: it has no data",
+                where=f"graph {graph.name!r}",
+                fix="call it with ordinary tensors, outside of FakeTensorMode",
+            )
 
 
 def copy_tensors(fixed: Iterable[torch.Tensor], given: Iterable[torch.Tensor]) -> None:

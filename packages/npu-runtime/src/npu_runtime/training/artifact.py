@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from npu_passes.library.training.recompute import MemoryTable
+from npu_runtime._torch.opaque_calls import opaque
 from npu_runtime.diagnostics.explain import Explanation, explain_lowered
 from npu_runtime.errors import CaptureError
 from npu_runtime.executor.executor import IRExecutor
@@ -57,6 +58,13 @@ class CompileArtifact(CompiledStep):
         self.memory_table = memory_table
         self.cache_note = ""
 
+    def __reduce__(self) -> Any:
+        raise CaptureError(
+            "a CompileArtifact cannot be copied or pickled: it is bound to the memory of its model",
+            where=self.name,
+            fix="copy model and optimizer, and compile these; cache=True keeps the compiled step on disk",
+        )
+
     def _bind(self, weights: Mapping[str, torch.Tensor]) -> None:
         super()._bind(weights)
         self._call_log: CallLog | None = None
@@ -83,6 +91,7 @@ class CompileArtifact(CompiledStep):
         """Explain which backend runs each node, with the shares of each, and why the others do not."""
         return explain_lowered(self.lowered)
 
+    @opaque
     def replay(self, *batch: Any, borrow: bool = False, **named: Any) -> Any:
         """Take a step, and return its results.
 
@@ -104,6 +113,7 @@ class CompileArtifact(CompiledStep):
                 self._require_same_branches()
             return self.step(*self.bind_call(batch, named), borrow=borrow)
 
+    @opaque
     def prepare(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Copy a batch into the fixed inputs; no step is taken."""
         with self.lock:
@@ -111,6 +121,7 @@ class CompileArtifact(CompiledStep):
             given, self.numbers = self.bind_call(args, kwargs)
             self.runner.load(given)
 
+    @opaque
     def run_ir(self, *batch: Any, commit: bool = False, **named: Any) -> Any:
         """Compute a step by `IRExecutor` on the same graph and the same state, and return its results.
 
@@ -133,6 +144,7 @@ class CompileArtifact(CompiledStep):
                     results, _ = self._run_executor(batch, named)
         return self.unflatten(results)
 
+    @opaque
     def mutations(self, *batch: Any, **named: Any) -> dict[str, torch.Tensor]:
         """Return the new state that `run_ir` computes, by name, without updating anything."""
         with self.lock:

@@ -16,7 +16,12 @@ from npu_runtime.codegen.call_binder import make_binder
 from npu_runtime.errors import CaptureError
 from npu_runtime.executor.input_updates import require_writable
 from npu_runtime.planned.load_inputs import CallInputs, copy_tensors
-from npu_runtime.training.capture.capture_state import STATE, activity, require_outside_capture
+from npu_runtime.training.capture.capture_state import (
+    STATE,
+    activity,
+    require_outside_capture,
+    require_untraced,
+)
 from npu_runtime.training.capture.runners import PlannedRunner, find_weight, select_weights
 from npu_runtime.training.capture.select_runner import CapturePolicy
 from npu_runtime.training.capture.snapshots import Snapshot
@@ -130,6 +135,7 @@ class CompiledStep:
         """
         if STATE.activity:
             require_outside_capture("a replay")
+        require_untraced("a replay")
         written = self._written if batch else ()
         for target, index, _ in written:
             require_writable(self.graph, target, batch[index])

@@ -36,7 +36,8 @@ def run_first_step(
     for parameter, _ in gradients:
         parameter.grad = None
     try:
-        leaves, structure = flatten(function(*args, **kwargs))
+        with torch.inference_mode(False):  # gradients are recorded in any mode of the caller
+            leaves, structure = flatten(function(*args, **kwargs))
     except BaseException:
         snapshot.restore()
         for optimizer, state in zip(optimizers, before, strict=True):

@@ -6,11 +6,13 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch.nn import Module
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from npu_runtime.errors import TracingError
+from npu_runtime.training.checks.state_tensors import require_data, require_memory
 from npu_runtime.training.tracing.components import TrainingComponents
 
 
@@ -28,13 +30,17 @@ def load_state(components: TrainingComponents, state: Mapping[str, Any]) -> None
     """Load what `save_state` returned.
 
     Raises:
-        TracingError: Its keys are not ``"model"`` and ``"optimizer"``.
+        TracingError: Its keys are not ``"model"`` and ``"optimizer"``; or a tensor in it, or one of the
+            model, has no data. Nothing is loaded then.
     """
-    if set(state) != {"model", "optimizer"}:
+    if not isinstance(state, Mapping) or set(state) != {"model", "optimizer"}:
         raise TracingError(
-            f"the state of a step has the keys 'model' and 'optimizer', not {sorted(map(str, state))}",
+            f"the state of a step has the keys 'model' and 'optimizer', not {_describe_keys(state)}",
             fix="give what state_dict() returned",
         )
+    require_data(state, "the state")
+    for module in components.modules.values():
+        require_memory(module.state_dict(), "the model")
     for items, loaded in (
         (components.modules, state["model"]),
         (components.optimizers, state["optimizer"]),
@@ -48,7 +54,7 @@ def copy_state(components: TrainingComponents, model: Module, optimizer: Optimiz
 
     Raises:
         TracingError: There are several modules, or not exactly one optimizer; or what is to take the state
-            has other parameters. Nothing is copied then.
+            has other parameters, or tensors that cannot be written to. Nothing is copied then.
     """
     if len(components.optimizers) != 1 or "" not in components.modules:
         raise TracingError(
@@ -58,6 +64,10 @@ def copy_state(components: TrainingComponents, model: Module, optimizer: Optimiz
     own, trained = components.modules[""], components.optimizers[""]
     given = own.state_dict()
     _require_same_tensors(given, model)
+    require_data(given, "the trained model")
+    require_data(trained.state_dict(), "the trained optimizer")
+    if model is not own:
+        require_memory(model.state_dict(), "the model")
     if optimizer is not None:
         _require_same_groups(trained, optimizer)
         _require_same_order(own, trained, model, optimizer)
@@ -65,6 +75,10 @@ def copy_state(components: TrainingComponents, model: Module, optimizer: Optimiz
         model.load_state_dict(given)
     if optimizer is not None and optimizer is not trained:
         optimizer.load_state_dict(copy.deepcopy(trained.state_dict()))
+
+
+def _describe_keys(state: Any) -> str:
+    return str(sorted(map(str, state))) if isinstance(state, Mapping) else f"a {type(state).__name__}"
 
 
 def _require_same_tensors(given: Mapping[str, Any], model: Module) -> None:
@@ -84,6 +98,12 @@ def _require_same_tensors(given: Mapping[str, Any], model: Module) -> None:
             raise TracingError(
                 f"this is another model: {name} is {trained} in the trained one, and {other} here",
                 fix="make the model as the trained one was made",
+            )
+        if isinstance(given[name], torch.Tensor) and not torch.can_cast(given[name].dtype, taken[name].dtype):
+            raise TracingError(
+                f"{name} is {given[name].dtype} in the trained model, and {taken[name].dtype} here, which"
+                " cannot hold its values",
+                fix="make the model as the trained one was made; floating-point dtypes may differ",
             )
 
 

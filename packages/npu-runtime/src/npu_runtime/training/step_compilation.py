@@ -34,7 +34,7 @@ def compile_step(
         name: The name of the artifact; by default that of the graph.
         optimized: Its graph after the passes, if it is known.
     """
-    with pause_gc():
+    with pause_gc(), torch.inference_mode(False):  # its memory is written to in any mode
         return _compile(step, options, name, optimized or optimize_step(step, options))
 
 

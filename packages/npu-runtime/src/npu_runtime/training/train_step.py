@@ -11,12 +11,12 @@ from torch.optim import Optimizer
 
 from npu_ir import ExecutionError, Graph, NpuError
 from npu_ir.plugins.backend import Backend
-from npu_runtime._torch.state import in_transform
-from npu_runtime.errors import CaptureError, TracingError
+from npu_runtime._torch.opaque_calls import opaque
+from npu_runtime.errors import CaptureError
 from npu_runtime.executor.options import Passes
 from npu_runtime.training.artifact import CompileArtifact
 from npu_runtime.training.batches import Batch, draw_batches
-from npu_runtime.training.capture.capture_state import in_capture
+from npu_runtime.training.capture.capture_state import in_capture, require_untraced
 from npu_runtime.training.capture.options import CaptureOptions
 from npu_runtime.training.options import StepKeywords, StepOptions, accept, take
 from npu_runtime.training.ring_buffer import RingBuffer, make_rows
@@ -49,6 +49,8 @@ class TrainStep:
     leaves everything as it was before it.
 
     Gradients are not state: each call begins without any, and ``parameter.grad`` is neither read nor written.
+    A step records gradients by itself: under ``torch.no_grad()`` or ``torch.inference_mode()``, where eager
+    ``backward()`` fails, it is the same step.
 
     Args:
         model: The model; or a step function as `compile_ir` takes it, alone.
@@ -106,6 +108,7 @@ class TrainStep:
             function, self._components, capture_options, made.name, self._lock
         )
 
+    @opaque
     def __call__(self, *batch: Any, **named: Any) -> Any:
         """Take one step.
 
@@ -118,7 +121,8 @@ class TrainStep:
 
         Raises:
             TracingError: The step cannot be traced into a graph; the message has the reason, the line and a
-                fix.
+                fix. Or PyTorch traces or transforms this call.
+            WeightError: A tensor of the model has no data, or it is updated and expanded.
             CaptureError: It cannot be captured, and ``capture`` is ``"require"``; or it cannot keep to its
                 memory budget; or the step calls itself.
             ExecutionError: An op fails. All parameters, buffers and state are as they were.
@@ -132,6 +136,7 @@ class TrainStep:
             results = steady(batch, named)
             return self._run_changed(batch, named) if results is CHANGED else results
 
+    @opaque
     def run(self, batches: Iterable[Any], steps: int | None = None) -> Any:
         """Take a step on each of many batches, and return the losses of all of them at once.
 
@@ -219,16 +224,20 @@ class TrainStep:
         """Resume from a `state_dict`, bit by bit.
 
         Raises:
-            TracingError: Its keys are not ``"model"`` and ``"optimizer"``.
+            TracingError: Its keys are not ``"model"`` and ``"optimizer"``; or a tensor in it, or one of the
+                model, has no data (on ``meta``). Nothing is loaded then.
         """
         load_state(self._components, state)
 
     def sync_to(self, model: Module, optimizer: Optimizer | None = None) -> None:
         """Copy the state of this training into another model, and another optimizer of its parameters.
 
+        Values are cast to the floating-point dtypes of the other model.
+
         Raises:
             TracingError: This step has several modules or not exactly one optimizer; or what is given has
-                other parameters. Nothing is copied then.
+                other parameters, or tensors that cannot be written to, as those on ``meta``. Nothing is
+                copied then.
         """
         copy_state(self._components, model, optimizer)
 
@@ -304,11 +313,7 @@ class TrainStep:
     def _run_changed(self, batch: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Take a step that is not a steady call."""
         self._require_other_thread()
-        if in_transform():
-            raise TracingError(
-                "a training step is called within a transform of torch.func, such as grad or vmap",
-                fix="call the step outside of it: it computes gradients, and updates parameters, by itself",
-            )
+        require_untraced("a training step")
         self._is_running = True
         try:
             current, guards = self._specializations.current, self._specializations.guards

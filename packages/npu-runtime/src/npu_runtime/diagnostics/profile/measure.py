@@ -54,7 +54,7 @@ def profile(
         warmup: The number of runs of both before that.
 
     Raises:
-        UsageError: ``repeat`` is less than 1, or ``warmup`` is negative.
+        UsageError: ``repeat`` is less than 1, or ``warmup`` is negative; or the executor runs on ``meta``.
         ExecutionError: As for a call.
     """
     require_executor(executor)
@@ -62,6 +62,8 @@ def profile(
         raise UsageError(
             f"repeat={repeat}, warmup={warmup}: a program is run at least once, after no warm-up or some"
         )
+    if executor.device.type == "meta":
+        raise UsageError("the executor runs on meta, where nothing is computed that could be timed")
     given, named = positional_tuple(args), dict(kwargs or {})
     executor = executor.for_call(given, named)
     traffic = _measure_traffic(executor, given, named)

@@ -10,7 +10,8 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-from npu_runtime.errors import CaptureError
+from npu_runtime._torch.state import active_tracer, may_be_traced
+from npu_runtime.errors import CaptureError, TracingError
 
 
 class _State(threading.local):
@@ -39,6 +40,22 @@ def require_outside_capture(what: str) -> None:
             f"{what} is not allowed in a {STATE.activity}",
             where=f"thread {threading.current_thread().name!r}",
             fix=f"do it before the {STATE.activity} begins, or after it has ended",
+        )
+
+
+def require_untraced(what: str) -> None:
+    """Raise while PyTorch traces or transforms what this thread does: kernels of a step would not take part.
+
+    Args:
+        what: As for `require_outside_capture`.
+
+    Raises:
+        TracingError: It says what traces it.
+    """
+    if may_be_traced() and (tracer := active_tracer()) is not None:
+        raise TracingError(
+            f"{what} is called within {tracer}, which does not see what a replay computes and writes",
+            fix="call the step outside of it: it computes gradients, and updates parameters, by itself",
         )
 
 

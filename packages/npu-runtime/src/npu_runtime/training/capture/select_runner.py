@@ -9,11 +9,13 @@ from typing import Any
 
 import torch
 
-from npu_ir import Graph, NpuError, TensorType
+from npu_ir import Graph, NpuError, TensorType, WeightError
+from npu_ir.core.node import external_names
 from npu_ir.plugins.backend import Backend
 from npu_passes import PassManager
 from npu_passes.library.training.scalars_to_tensors import is_only_converted, tensor_inputs
 from npu_runtime.errors import CaptureError
+from npu_runtime.executor.bound_weights import require_data
 from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.planned import Plan, PlanMemo, PlannedProgram, plan
 from npu_runtime.training.capture.cuda_graphs import (
@@ -66,7 +68,10 @@ class CapturePolicy:
         Raises:
             CaptureError: It cannot be captured, and the mode is ``"require"``; or somebody else captures the
                 current stream.
+            WeightError: A weight has no data, or the step updates it and it is expanded.
         """
+        require_data(self.graph, weights)
+        _require_own_elements(self.graph, weights)
         if self.options.capture == "off":
             return self._bind_executor(weights, 'capture="off"')
         if self.report is not None and not self.report.ok:
@@ -137,6 +142,24 @@ class CapturePolicy:
                 where=error.where,
                 fix=error.fix or 'capture="prefer" runs it otherwise',
             ) from error
+
+
+def _require_own_elements(graph: Graph, weights: Mapping[str, torch.Tensor]) -> None:
+    """Refuse weights that are updated, and that are expanded: PyTorch cannot write to them."""
+    for target in graph.updates:
+        name = next((name for name in external_names(target) if name in weights), None)
+        if name is not None and _is_expanded(weights[name]):
+            raise WeightError(
+                f"the step updates {name!r}, which is expanded: its elements share memory",
+                where=f"graph {graph.name!r}",
+                fix="give the model a tensor in memory of its own (clone)",
+            )
+
+
+def _is_expanded(tensor: torch.Tensor) -> bool:
+    if tensor.layout is not torch.strided:
+        return False
+    return any(size > 1 and not stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def _replace_scalar_inputs(graph: Graph) -> Graph:

@@ -31,6 +31,7 @@ from npu_runtime.training.tracing.traced_step import (
 from npu_runtime.training.tracing.unsupported import (
     ModuleAttributes,
     reject_external_writes,
+    reject_fake_tensors,
     reject_hooks,
     reject_host_sync,
     reject_scalers,
@@ -66,7 +67,8 @@ def trace_function(
             not repeat.
         ConversionError: An op cannot be represented in a graph.
     """
-    with _TRACE_LOCK, pause_gc():
+    # A step records gradients in any mode of its caller, and its state is ordinary tensors.
+    with _TRACE_LOCK, pause_gc(), torch.inference_mode(False):
         if is_tracing():
             raise TracingError(
                 "a step is called by a step that is being traced",
@@ -74,6 +76,7 @@ def trace_function(
             )
         for optimizer in components.optimizers.values():
             require_traceable(optimizer)
+        reject_fake_tensors(components)
         reject_hooks(components)
         if kwargs and HYPERPARAMETERS in kwargs:
             raise TracingError(

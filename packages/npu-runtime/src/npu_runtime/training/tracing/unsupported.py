@@ -19,6 +19,7 @@ from npu_ir.capture.export_messages import strip_advice
 from npu_ir.capture.fx_nodes import location_of
 from npu_runtime._torch.ops import OpOverload
 from npu_runtime._torch.patches import set_attributes
+from npu_runtime._torch.tensors import is_fake
 from npu_runtime._torch.tracing_context import is_tracing, written_arguments
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing.components import TrainingComponents
@@ -27,6 +28,16 @@ _TORCH = os.path.dirname(torch.__file__) + os.sep
 _OWN = str(Path(__file__).parents[2]) + os.sep
 _NUMBERS = (bool, int, float, complex, torch.SymBool, torch.SymInt, torch.SymFloat)
 _SYNCHRONIZING = ("aten._local_scalar_dense.default", "aten.nonzero.default", "aten.is_nonzero.default")
+
+
+def reject_fake_tensors(components: TrainingComponents) -> None:
+    """Refuse models of FakeTensors, which a trace would mix with its own."""
+    for name, tensor in (components.parameters() | components.buffers()).items():
+        if is_fake(tensor):
+            raise TracingError(
+                f"{name!r} is a FakeTensor: it has no data",
+                fix='make the model outside of FakeTensorMode; compile_ir takes one on the device "meta"',
+            )
 
 
 def reject_hooks(components: TrainingComponents) -> None:
