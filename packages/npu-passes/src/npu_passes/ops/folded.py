@@ -1,0 +1,66 @@
+"""``npu::fold_batch_norm``: the weight and bias of a convolution that absorbs the batch norm after it.
+
+Importing this module registers the op with PyTorch.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from npu_ir import TensorType
+from npu_ir.core.storage import is_dense
+from npu_ir.symbolic.expressions import Dim
+from npu_passes.ops.registration import register_composite
+
+FOLD_BATCH_NORM = "npu.fold_batch_norm.default"
+
+
+def folded_types(weight: TensorType, bias: TensorType | None, channels: Dim) -> list[TensorType] | None:
+    """Return the types of the results of ``fold_batch_norm``; None if the weight's strides do not say."""
+    if weight.strides is not None and not is_dense(weight.static_shape, weight.static_strides):
+        return None
+    return [weight, TensorType((channels,), (bias or weight).dtype)]
+
+
+@register_composite(
+    "(Tensor weight, Tensor? bias, Tensor mean, Tensor variance, Tensor? gamma, Tensor? beta, float eps, "
+    "int groups, bool transposed) -> (Tensor, Tensor)"
+)
+def fold_batch_norm(
+    weight: Tensor,
+    bias: Tensor | None,
+    mean: Tensor,
+    variance: Tensor,
+    gamma: Tensor | None,
+    beta: Tensor | None,
+    eps: float,
+    groups: int,
+    transposed: bool,
+) -> tuple[Tensor, Tensor]:
+    """Return ``a * weight`` and ``a * (bias - mean) + beta``, with ``a = gamma / sqrt(variance + eps)``.
+
+    Both are computed in float64, and have the dtype of the weight and of the bias; without a bias, both that
+    of the weight.
+
+    Args:
+        weight: [out, in / groups, *kernel], of a linear layer [out, in]; transposed [in, out / groups,
+            *kernel].
+        bias: [out], like all that follow; None stands for zeros.
+        mean: Running mean of the norm.
+        variance: Its running variance.
+        gamma: Its weight; None stands for ones.
+        beta: Its bias; None stands for zeros.
+        eps: Added to the variance.
+        groups: The groups of a transposed convolution; of no importance to others.
+        transposed: Whether the channels are the second axis of the weight.
+    """
+    mean = mean.to(torch.float64)
+    scale = torch.rsqrt(variance.to(torch.float64) + eps)
+    scale = scale if gamma is None else gamma * scale
+    shift = (-mean if bias is None else bias - mean) * scale
+    shift = shift if beta is None else shift + beta
+    # A grouped transposed weight is [in, out / groups, ...]: rows of a group belong to its channels.
+    factors = scale.view(groups, -1).repeat_interleave(weight.shape[0] // groups, 0) if transposed else scale
+    factors = factors.reshape([*factors.shape, *[1] * (weight.dim() - factors.dim())])
+    return (weight * factors).to(weight.dtype), shift.to((weight if bias is None else bias).dtype)
