@@ -12,6 +12,7 @@ from torch import Tensor
 from npu_ir import TensorType
 from npu_ir.graph.graph import Graph
 from npu_ir.ops.inference import infer_types
+from npu_passes.ops import packed
 from npu_passes.ops.folded import FOLD_BATCH_NORM, folded_types
 from tests.support.rows import each_row
 
@@ -119,3 +120,21 @@ def test_types_that_are_not_stated_are_inferred() -> None:
     types = infer_types(FOLD_BATCH_NORM, values, attrs, operands=list(tensors), symbols={})
 
     assert types == [TensorType.of(item) for item in fold(weight, None, norm)]
+
+
+@pytest.mark.parametrize("transposed", [False, True], ids=["conv", "transposed"])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_a_large_weight_is_folded_part_by_part(
+    transposed: bool, layout: torch.memory_format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weight, norm = (
+        torch.randn(130, 192, 3, 3).to(memory_format=layout),
+        statistics(192 if transposed else 130),
+    )
+    by_parts = fold(weight, None, norm, transposed=transposed)
+    monkeypatch.setattr(packed, "_FEW_THREADS", 0)
+
+    at_once = fold(weight, None, norm, transposed=transposed)
+
+    assert all(map(torch.equal, by_parts, at_once))
+    assert by_parts[0].stride() == weight.stride()

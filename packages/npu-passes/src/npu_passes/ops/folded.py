@@ -11,9 +11,11 @@ from torch import Tensor
 from npu_ir import TensorType
 from npu_ir.core.storage import is_dense
 from npu_ir.symbolic.expressions import Dim
+from npu_passes.ops.packed import goes_by_parts
 from npu_passes.ops.registration import register_composite
 
 FOLD_BATCH_NORM = "npu.fold_batch_norm.default"
+_PART = 1 << 16  # elements: their products in float64 stay in the second cache
 
 
 def folded_types(weight: TensorType, bias: TensorType | None, channels: Dim) -> list[TensorType] | None:
@@ -63,4 +65,16 @@ def fold_batch_norm(
     # A grouped transposed weight is [in, out / groups, ...]: rows of a group belong to its channels.
     factors = scale.view(groups, -1).repeat_interleave(weight.shape[0] // groups, 0) if transposed else scale
     factors = factors.reshape([*factors.shape, *[1] * (weight.dim() - factors.dim())])
-    return (weight * factors).to(weight.dtype), shift.to((weight if bias is None else bias).dtype)
+    return _product(weight, factors), shift.to((weight if bias is None else bias).dtype)
+
+
+def _product(weight: Tensor, factors: Tensor) -> Tensor:
+    """Return the product with factors in float64, in the dtype of the weight; of a large one part by part."""
+    if not goes_by_parts(weight):
+        return (weight * factors).to(weight.dtype)
+    result = torch.empty_like(weight)
+    rows = max(1, _PART * len(weight) // weight.numel())
+    tensors = (torch.split(tensor, rows) for tensor in (result, weight, factors))
+    for part, some, scale in zip(*tensors, strict=True):
+        part.copy_(some * scale)
+    return result
