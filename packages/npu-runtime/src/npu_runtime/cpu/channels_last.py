@@ -53,9 +53,9 @@ class ChannelsLast(Pass):
 
     def run(self, graph: Graph) -> bool:
         weights = Weights(graph)
-        trained = self._trained_weights(graph) if self.for_host else frozenset()
-        nodes = choose_channels_last(self._candidates(graph), weights, trained)
-        relayout = _Relayout(self, graph, weights, trained)
+        fixed = _weights_in_any_layout(graph) if self.for_host else frozenset()
+        nodes = choose_channels_last(self._candidates(graph), weights, fixed)
+        relayout = _Relayout(self, graph, weights, fixed)
         for node in graph.body:
             if node in nodes:
                 relayout.replace_node(node)
@@ -86,16 +86,16 @@ class ChannelsLast(Pass):
                 self.refuse(node, problem, "channels-last")
         return candidates
 
-    def _trained_weights(self, graph: Graph) -> frozenset[Value]:
-        """Return the weights that a step trains, and their gradients, which stay as they are."""
-        trained: set[Value] = set()
-        for node in graph.body:
-            if node.op_type in CONVOLUTIONS or node.op_type == CONVOLUTION_GRADIENTS:
-                weight = arguments_of(node)["weight"]
-                trained |= {weight} if weight in graph.updates else set()
-            if node.op_type == CONVOLUTION_GRADIENTS:
-                trained.add(node.outputs[1])
-        return frozenset(trained)
+
+def _weights_in_any_layout(graph: Graph) -> frozenset[Value]:
+    """Return the weights of convolutions, and the gradients of those that a step trains: they stay."""
+    fixed: set[Value] = set()
+    for node in graph.body:
+        if node.op_type in CONVOLUTIONS or node.op_type == CONVOLUTION_GRADIENTS:
+            fixed.add(arguments_of(node)["weight"])
+        if node.op_type == CONVOLUTION_GRADIENTS:
+            fixed.add(node.outputs[1])
+    return frozenset(fixed)
 
 
 class _Relayout:
