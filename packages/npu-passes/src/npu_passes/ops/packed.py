@@ -80,13 +80,14 @@ def goes_by_parts(weight: Tensor) -> bool:
 
 @register_composite("(Tensor weight, int width) -> Tensor")
 def pack_filters(weight: Tensor, width: int) -> Tensor:
-    """Return the panels of the weights of a 2-d convolution as a matrix: those that ``packed_conv2d`` takes.
+    """Return the panels of the weights of a linear layer or convolution as a matrix.
 
     Args:
-        weight: [out, in / groups, height, width]. The matrix is [height * width * in / groups, out].
+        weight: [out, in / groups, *kernel]. The matrix is [kernel positions * in / groups, out].
         width: That of the panels.
     """
-    return pack_matrix(weight.permute(2, 3, 1, 0).reshape(-1, weight.shape[0]), width)
+    matrix = weight.permute(*range(2, weight.dim()), 1, 0)
+    return pack_matrix(matrix if weight.dim() == 2 else matrix.reshape(-1, weight.shape[0]), width)
 
 
 def _pack_one_by_one(matrix: Tensor, width: int) -> Tensor:

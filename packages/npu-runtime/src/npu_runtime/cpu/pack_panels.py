@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from npu_ir import Graph, TensorType, Value
+from npu_ir import Graph
 from npu_passes import Pass, within
-from npu_passes.core.edit import Edit
 from npu_passes.ops.packed import (
     MOST_WIDTH,
     PACK_FILTERS,
     PACKED_CONV2D,
     image_type,
     panel_width,
-    panels_type,
 )
 from npu_passes.ops.winograd import WINOGRAD_CONV2D, WINOGRAD_PANELS
 from npu_passes.rewriting.value_replacement import match_strides
 from npu_runtime.cpu.convolutions import CONVOLUTIONS, Convolution, convolution_of, convolution_problem
 from npu_runtime.cpu.costs import is_channels_last, panel_tile
+from npu_runtime.cpu.pack_matrix import pack_weight
 
 
 class PackPanels(Pass):
@@ -57,7 +56,7 @@ class PackPanels(Pass):
         with self.rewrite(graph, "pack", item.node) as edit:
             panel = item.out_channels if item.is_depthwise else panel_width(item.out_channels)
             shape = height * width * item.in_channels // item.groups, item.out_channels
-            panels = _panels(edit, PACK_FILTERS, item.weight, panel, shape, panel)
+            panels = pack_weight(edit, PACK_FILTERS, item.weight, panel, shape, panel)
             result = edit.call(
                 PACKED_CONV2D,
                 item.input,
@@ -76,17 +75,9 @@ class PackPanels(Pass):
     def _pack_points(self, graph: Graph, item: Convolution, tile: int) -> None:
         with self.rewrite(graph, f"pack-winograd-{tile}", item.node) as edit:
             shape = item.in_channels, (tile + 2) ** 2 * item.out_channels
-            panels = _panels(edit, WINOGRAD_PANELS, item.weight, tile, shape, MOST_WIDTH)
+            panels = pack_weight(edit, WINOGRAD_PANELS, item.weight, tile, shape, MOST_WIDTH)
             padding = list(item.padding)
             arguments = item.input, panels, item.bias, padding, tile, item.out_channels
             type = image_type(item.input.tensor_type, item.output.tensor_type)
             result = edit.call(WINOGRAD_CONV2D, *arguments, type=type, name=item.node.name)
             edit.replace(item.output, match_strides(edit, result, item.output))
-
-
-def _panels(
-    edit: Edit, op_type: str, weight: Value, option: int, shape: tuple[int, int], width: int
-) -> Value:
-    """Return the panels that an op of the prologue makes of a weight, those of a matrix of this shape."""
-    type = panels_type(TensorType(shape, weight.tensor_type.dtype), width)
-    return edit.to_prologue(edit.call(op_type, weight, option, type=type))
