@@ -29,7 +29,14 @@ def fold(
     weight: Tensor, bias: Tensor | None, norm: dict[str, Any], groups: int = 1, transposed: bool = False
 ) -> Any:
     return torch.ops.npu.fold_batch_norm(
-        weight, bias, norm["mean"], norm["variance"], norm["gamma"], norm["beta"], EPS, groups, transposed
+        weight,
+        bias,
+        norm["mean"],
+        norm["variance"],
+        norm["gamma"],
+        norm["beta"],
+        EPS,
+        groups if transposed else 0,
     )
 
 
@@ -115,7 +122,7 @@ def test_types_that_are_not_stated_are_inferred() -> None:
     weight, norm, graph = layouts()["every second"], statistics(4), Graph("types")
     tensors = {"weight": weight, **norm}
     values = [graph.add_input(name, TensorType.of(item)) for name, item in tensors.items()]
-    attrs = {"bias": None, "eps": EPS, "groups": 1, "transposed": False}
+    attrs = {"bias": None, "eps": EPS, "transposed_groups": 0}
 
     types = infer_types(FOLD_BATCH_NORM, values, attrs, operands=list(tensors), symbols={})
 

@@ -100,9 +100,7 @@ nb::dict attr_schemas() {
   nb::dict all;
   const RegistryReader registry;
   for (const RegisteredOp& op : registry->ops) {
-    if (!op.info->schema) continue;
-    const nb::object name = nb::cast(op.info->schema->name);
-    if (!all.contains(name)) all[name] = view_of(*op.info->schema);  // many ops share one
+    if (op.info->schema) all[nb::cast(op.info->schema->name)] = view_of(*op.info->schema);
   }
   return all;
 }

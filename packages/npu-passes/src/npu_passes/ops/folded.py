@@ -27,7 +27,7 @@ def folded_types(weight: TensorType, bias: TensorType | None, channels: Dim) -> 
 
 @register_composite(
     "(Tensor weight, Tensor? bias, Tensor mean, Tensor variance, Tensor? gamma, Tensor? beta, float eps, "
-    "int groups, bool transposed) -> (Tensor, Tensor)"
+    "int transposed_groups) -> (Tensor, Tensor)"
 )
 def fold_batch_norm(
     weight: Tensor,
@@ -37,8 +37,7 @@ def fold_batch_norm(
     gamma: Tensor | None,
     beta: Tensor | None,
     eps: float,
-    groups: int,
-    transposed: bool,
+    transposed_groups: int,
 ) -> tuple[Tensor, Tensor]:
     """Return ``a * weight`` and ``a * (bias - mean) + beta``, with ``a = gamma / sqrt(variance + eps)``.
 
@@ -54,8 +53,7 @@ def fold_batch_norm(
         gamma: Its weight; None stands for ones.
         beta: Its bias; None stands for zeros.
         eps: Added to the variance.
-        groups: The groups of a transposed convolution; of no importance to others.
-        transposed: Whether the channels are the second axis of the weight.
+        transposed_groups: The groups of a transposed convolution; 0 for all other layers.
     """
     mean = mean.to(torch.float64)
     scale = torch.rsqrt(variance.to(torch.float64) + eps)
@@ -63,7 +61,10 @@ def fold_batch_norm(
     shift = (-mean if bias is None else bias - mean) * scale
     shift = shift if beta is None else shift + beta
     # A grouped transposed weight is [in, out / groups, ...]: rows of a group belong to its channels.
-    factors = scale.view(groups, -1).repeat_interleave(weight.shape[0] // groups, 0) if transposed else scale
+    factors = scale
+    if transposed_groups:
+        rows = weight.shape[0] // transposed_groups
+        factors = scale.view(transposed_groups, -1).repeat_interleave(rows, 0)
     factors = factors.reshape([*factors.shape, *[1] * (weight.dim() - factors.dim())])
     return _product(weight, factors), shift.to((weight if bias is None else bias).dtype)
 

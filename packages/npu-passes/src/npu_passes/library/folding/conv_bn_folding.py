@@ -133,8 +133,7 @@ def _fold(edit: Edit, op: ChannelOp, norm: dict[str, Any]) -> tuple[Value, ...]:
         gamma=norm["weight"],
         beta=norm["bias"],
         eps=norm["eps"],
-        groups=op.groups,
-        transposed=op.is_transposed,
+        transposed_groups=op.groups if op.is_transposed else 0,
         types=folded_types(op.weight.tensor_type, bias_type, op.channels),
         output_names=folded_names(op),
     )
