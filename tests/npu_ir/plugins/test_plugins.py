@@ -202,7 +202,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
 
     def install(*points: Point) -> None:
         plugin_manager._load_installed.cache_clear()
-        monkeypatch.setattr(plugin_manager, "entry_points", lambda group: points if group == "npu" else ())
+        monkeypatch.setattr(plugin_manager, "installed_points", {"npu": points}.__getitem__)
 
     yield install
     monkeypatch.undo()

@@ -128,7 +128,7 @@ def test_a_pass_that_lacks_something_cannot_run(subtests: pytest.Subtests) -> No
     rows = [
         (Nameless, "Nameless has no name"),
         (make(), "(?s)Odd does not say what to do with graph 'graph'.*define run"),
-        (make(**option("Nowhere", what=None)), "the type of an option of Odd is not known: name 'Nowhere'"),
+        (make(**option("Nowhere", what=None)), "the option 'what' of Odd is Nowhere"),
         (make(**option("int")), "the option 'what' of Odd is int without a default"),
         (make(**option("complex", what=1j)), "and one of the types bool, int, float, str"),
     ]

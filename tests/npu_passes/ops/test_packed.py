@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -81,3 +83,13 @@ def test_a_product_has_the_type_that_is_stated(shape: tuple[int, ...], columns: 
         made = torch.ops.npu.packed_linear(x, panels, torch.rand(columns) if bias else None, columns)
 
         assert TensorType.of(made) == product_type(TensorType.of(x), columns)
+
+
+@each_row("shape, width", [((70, 8), 64), ((6, 3, 5), 16), ((6, 3, 3, 2), 16), ((128, 64, 5, 5), 64)])
+def test_filters_are_packed_as_the_matrix_of_their_taps(shape: Any, width: Any) -> None:
+    weight = torch.randn(shape)
+
+    panels = torch.ops.npu.pack_filters(weight, width)
+
+    taps = weight.flatten(2).unbind(2) if len(shape) > 2 else [weight]
+    assert torch.equal(panels, as_defined(torch.cat([tap.t() for tap in taps]), width))

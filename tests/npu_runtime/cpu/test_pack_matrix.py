@@ -29,7 +29,7 @@ def test_a_linear_layer_reads_panels_that_the_prologue_makes(bias: bool, out: in
     panels = graph.body[0].inputs[1].tensor_type.static_shape
     width = {1: 16, 16: 16, 17: 32}.get(out, 64)
     assert panels == (-(-out // width), 20, width)
-    assert [node.op_type for node in graph.prologue][-1] == "npu.pack_matrix.default"
+    assert [node.op_type for node in graph.prologue] == ["npu.pack_filters.default"]
     assert_computes(graph, model, x)
 
 

@@ -36,7 +36,7 @@ def test_a_convolution_reads_panels_that_the_prologue_makes(
     graph = optimized(model, x, passes=PASSES)
 
     assert ops(graph)["npu.packed_conv2d"] == 1
-    assert [node.op_type for node in graph.prologue][-1] == "npu.pack_matrix.default"
+    assert [node.op_type for node in graph.prologue][-1] == "npu.pack_filters.default"
     assert_computes(graph, model, x)
 
 

@@ -38,7 +38,7 @@ def test_weights_are_packed_when_they_are_bound() -> None:
     made = [node.op_type for node in graph.prologue]
 
     assert made.count("npu.pack_gates.default") == 2  # of the weight and the bias of the states
-    assert made.count("npu.pack_matrix.default") == 1
+    assert made.count("npu.pack_filters.default") == 1
     assert ops(graph)["npu.packed_linear"] == 1
 
 

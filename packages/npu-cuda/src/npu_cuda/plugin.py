@@ -17,7 +17,7 @@ def npu_backends() -> list[Any]:
 @hookimpl
 def npu_plugin_reports() -> list[Any]:
     from npu_cuda.extension.kernel_plugins import GROUP, load_plugins
-    from npu_ir.plugins.plugin_manager import PluginReport
+    from npu_ir.plugins.plugin_manager import PluginReport, installed_points
 
     return [
         PluginReport(
@@ -29,7 +29,7 @@ def npu_plugin_reports() -> list[Any]:
             },
             group=GROUP,
         )
-        for plugin in load_plugins()
+        for plugin in load_plugins(installed_points)
     ]
 
 

@@ -37,6 +37,7 @@ def npu_doctor() -> list[Any]:
 @hookimpl
 def npu_register_ops() -> None:
     import npu_passes.ops.dynamic_quantized
+    import npu_passes.ops.folded
     import npu_passes.ops.fused
     import npu_passes.ops.packed
     import npu_passes.ops.quantized

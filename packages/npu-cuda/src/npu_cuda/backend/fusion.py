@@ -49,7 +49,7 @@ def fuse(ops: Sequence[BackendOp], results: Iterable[Operand], device: str) -> l
         results: What is read after them.
         device: "host" or "cuda", whose kernels they have.
     """
-    units = _units(ops, device)
+    units = _units(ops)
     unit_of = {id(op): unit for unit in units for op in unit.ops}
     read_outside = set(results)
     producers = {operand: op for op in ops for operand in op.outputs}
@@ -60,11 +60,11 @@ def fuse(ops: Sequence[BackendOp], results: Iterable[Operand], device: str) -> l
     return [op for unit in units for op in _joined(unit.ops, read_outside, device)]
 
 
-def _units(ops: Sequence[BackendOp], device: str) -> list[_Unit]:
+def _units(ops: Sequence[BackendOp]) -> list[_Unit]:
     units: list[_Unit] = []
     writers: dict[Operand, _Unit] = {}
     for op in ops:
-        shape = _angles(op) or _product_shape(op) or _iteration_shape(op, device)
+        shape = _angles(op) or _product_shape(op) or _iteration_shape(op)
         read = [writers[operand] for operand in op.inputs if operand in writers]
         last_read = max(read, key=lambda unit: unit.place, default=None)
         unit = next(
@@ -92,19 +92,21 @@ def _angles(op: BackendOp) -> tuple[Operand, ...] | None:
 
 
 @functools.cache
-def _fusable_kernels(device: str) -> frozenset[str]:
-    kinds = {row["kind"] for row in _C.pointwise_ops()}
-    names = {name for name, kind in _C.kinds().items() if int(kind) in kinds}
-    return frozenset(
-        kernel["id"]
-        for kernel in _C.kernels()
-        if kernel["origin"] == "npu-cuda" and kernel["device"] == device and kernel["op"] in names
-    )
+def _pointwise_kinds() -> frozenset[int]:
+    return frozenset(row["kind"] for row in _C.pointwise_ops())
 
 
-def _iteration_shape(op: BackendOp, device: str) -> tuple[int, ...] | None:
+@functools.cache
+def _is_fusable(kind: str, kernel: str) -> bool:
+    """Return whether a kernel of an op is a pointwise one of this package, which can be a step of another."""
+    number = int(kind_of(kind))
+    own = (item["id"] for item in _C.kernels(number) if item["origin"] == "npu-cuda")
+    return number in _pointwise_kinds() and kernel in own
+
+
+def _iteration_shape(op: BackendOp) -> tuple[int, ...] | None:
     """Return the shape that a pointwise op runs over; None if it is not fused."""
-    if op.kernel not in _fusable_kernels(device) or op.overwrites:
+    if op.overwrites or not op.kernel or not _is_fusable(op.kind, op.kernel):
         return None
     types = [tensor_type(operand) for operand in (*op.inputs, *op.outputs)]
     shape = types[-1].static_shape

@@ -14,6 +14,7 @@ from npu_cuda.extension.kernel_plugins import load_plugins
 from npu_ir import Graph, OpNode
 from npu_ir.graph.partition import PartitionGraph
 from npu_ir.plugins.backend import BackendOp, Operand
+from npu_ir.plugins.plugin_manager import installed_points
 
 _MOST_REASONS = 3
 
@@ -74,7 +75,7 @@ def _select(op: BackendOp, readings: Sequence[TensorView], device: str, alignmen
 
 def select_ops(node: OpNode, device: str) -> list[BackendOp] | str:
     """Return the ops of ``node`` with their kernels for aligned memory, or why there are none."""
-    load_plugins()
+    load_plugins(installed_points)
     reasons = []
     try:
         for ops in lower_node(node, attrs):

@@ -43,7 +43,9 @@ def add_saving_ops(
         assert saving is not None  # it was asked for the node
         both = replace(op, outputs=(*op.outputs, *saving.outputs))
         # A kernel for unaligned memory is required, as for every op.
-        if _takes_outputs(op, len(both.outputs)) and _is_of_package(select_kernel(both, device, 0)[0]):
+        if _takes_outputs(op, len(both.outputs)) and _is_of_package(
+            op.kind, select_kernel(both, device, 0)[0]
+        ):
             yield replace(both, kernel=select_kernel(both, device, ALIGNMENT)[0])
             continue
         yield replace(saving, kernel=select_kernel(saving, device, ALIGNMENT)[0])
@@ -55,9 +57,9 @@ def _takes_outputs(op: BackendOp, count: int) -> bool:
     return bool(info["outputs"] <= count <= info["max_outputs"])
 
 
-def _is_of_package(kernel: str) -> bool:
+def _is_of_package(kind: str, kernel: str) -> bool:
     """Return whether a kernel is one of this package: another may take the call, and not know the result."""
-    return any(item["id"] == kernel and item["origin"] == "npu-cuda" for item in _C.kernels())
+    return any(item["id"] == kernel and item["origin"] == "npu-cuda" for item in _C.kernels(kind_of(kind)))
 
 
 def _overwrites(in_place: Mapping[Value, Value], op: BackendOp) -> bool:

@@ -6,11 +6,10 @@ registers kernels in Python and returns None. ``NPU_DISABLE_PLUGINS=name,name`` 
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 
@@ -48,28 +47,33 @@ class KernelPlugin:
 
 _lock = threading.RLock()
 _loading = threading.Event()
+_loaded: dict[str, list[KernelPlugin]] = {}  # by group, of which there is one
 
 
-def load_plugins() -> list[KernelPlugin]:
+def load_plugins(find: Callable[..., Iterable[EntryPoint]] = entry_points) -> list[KernelPlugin]:
     """Load the kernels of installed packages on the first call, and return the outcome of each plugin.
 
     A plugin that cannot be loaded is refused with a warning; the others are still loaded.
+
+    Args:
+        find: Returns the installed entry points of a ``group``.
 
     Raises:
         InvalidArgumentError: A plugin calls it while being loaded itself.
     """
     with _lock:
-        return list(_load_installed())
+        if GROUP not in _loaded:
+            _loaded[GROUP] = _load_installed(find)
+        return list(_loaded[GROUP])
 
 
-@functools.cache
-def _load_installed() -> list[KernelPlugin]:
+def _load_installed(find: Callable[..., Iterable[EntryPoint]]) -> list[KernelPlugin]:
     if _loading.is_set():
         raise InvalidArgumentError("load_plugins: called by a plugin while plugins are being loaded")
     disabled = {name.strip() for name in os.environ.get(DISABLE_VARIABLE, "").split(",")} - {""}
     _loading.set()
     try:
-        return load_entry_points(entry_points(group=GROUP), disabled)
+        return load_entry_points(find(group=GROUP), disabled)
     finally:
         _loading.clear()
 

@@ -69,21 +69,22 @@ class Edit:
         *args: Any,
         types: Sequence[_Type] | None = None,
         name: str | None = None,
+        output_names: Sequence[str] | None = None,
         **kwargs: Any,
     ) -> tuple[Value, ...]:
-        """Add a node as `call` does, for an op with any number of outputs."""
+        """Add a node as `call` does, for an op with any number of outputs, whose names may be preferred."""
         _require_types(op_type, types or ())
         op = find_op(op_type)
         if op is None:
             for item in args:
                 _is_value(item)
-            return self._insert(op_type, args, kwargs, None, types, name)
+            return self._insert(op_type, args, kwargs, None, types, name, output_names)
         flat = flatten_arguments(schema_of(op), args, kwargs, _is_value)
         if types is None:
             types = infer_types(
                 op_type, flat.inputs, flat.attrs, operands=flat.operands, symbols=self.graph.symbols
             )
-        return self._insert(op_type, flat.inputs, flat.attrs, flat.operands, types, name)
+        return self._insert(op_type, flat.inputs, flat.attrs, flat.operands, types, name, output_names)
 
     def _insert(
         self,
@@ -93,6 +94,7 @@ class Edit:
         operands: Sequence[str] | None,
         types: Sequence[_Type] | None,
         name: str | None,
+        output_names: Sequence[str] | None,
     ) -> tuple[Value, ...]:
         if types is None:
             raise PassError(
@@ -106,6 +108,7 @@ class Edit:
             types=list(types),
             operands=operands,
             name=name,
+            output_names=output_names,
             before=self._nodes[-1],
             provenance=self._provenance,
         )

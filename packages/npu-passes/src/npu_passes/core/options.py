@@ -8,15 +8,13 @@ import inspect
 import json
 import math
 import re
-import typing
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, cast
 
 from npu_passes.errors import PassError
 
-_KINDS: dict[Any, str] = {bool: "bool", int: "int", float: "float", str: "str", tuple[str, ...]: "list"}
-_TYPES = "bool, int, float, str, tuple[str, ...]"
+_KINDS = {"bool": "bool", "int": "int", "float": "float", "str": "str", "tuple[str, ...]": "list"}
 _BARE = re.compile(r"[^\s{}\[\]=,\"]+")
 WORDS = {"true": True, "false": False}
 _DOCUMENTED = re.compile(r"^    (\w+): (.*(?:\n      +.*)*)", re.MULTILINE)
@@ -51,25 +49,18 @@ def options_of(pass_type: type) -> tuple[Option, ...]:
 @functools.lru_cache(maxsize=256)
 def _options_of(pass_type: Any) -> tuple[Option, ...]:
     if not dataclasses.fields(pass_type):
-        return ()  # as most passes: finding out about types takes longer than running some
-    try:
-        hints = typing.get_type_hints(pass_type)
-    except NameError as error:
-        raise PassError(
-            f"the type of an option of {pass_type.__name__} is not known: {error}",
-            fix="import it in the module of the pass, not under TYPE_CHECKING",
-        ) from error
+        return ()
     docs = {
         name: text for base in reversed(pass_type.__mro__) for name, text in _attribute_docs(base).items()
     }
     options = []
     for item in dataclasses.fields(pass_type):
-        kind = _KINDS.get(hints[item.name])
+        kind = _KINDS.get(item.type if isinstance(item.type, str) else inspect.formatannotation(item.type))
         if kind is None or item.default is dataclasses.MISSING:
             raise PassError(
                 f"the option {item.name!r} of {pass_type.__name__} is {item.type}"
                 + ("" if item.default is not dataclasses.MISSING else " without a default"),
-                fix=f"options have a default, and one of the types {_TYPES}",
+                fix=f"options have a default, and one of the types {', '.join(_KINDS)}",
             )
         options.append(Option(item.name, kind, item.default, docs.get(item.name, "")))
     return tuple(options)
@@ -77,6 +68,8 @@ def _options_of(pass_type: Any) -> tuple[Option, ...]:
 
 def check_option_types(item: object, name: str) -> None:
     """Raise unless every option has a value of its type."""
+    if all(getattr(item, field.name) is field.default for field in dataclasses.fields(cast(Any, item))):
+        return  # as in most pipelines: finding out about types takes longer than running some passes
     for option in options_of(type(item)):
         value = getattr(item, option.name)
         if not _is_of_kind(value, option.kind):

@@ -48,6 +48,8 @@ def passes_of(pipeline: str) -> list[Pass]:
 def _join_passes(pipeline: str, own: list[Pass], joining: list[Pass]) -> list[Pass]:
     """Return the passes of a pipeline with those that join it, none of which may reorder it."""
     fixed = sort_passes(own)
+    if not joining:
+        return fixed
     # First none, then each joining pass alone, so that an error names the one at fault; then all of them.
     for many in ([], *([item] for item in joining), joining):
         try:

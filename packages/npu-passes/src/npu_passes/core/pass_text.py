@@ -80,6 +80,9 @@ class _Parser:
         if self._known is not None and name not in self._known:
             raise self._error(f"there is no pass {name!r}", fix=f"the passes are {', '.join(self._known)}")
         pass_type = self._find(name) if self._known is None else self._known[name]
+        if self._peek() != "{":
+            return pass_type()
+        self._take()
         options = {option.name: option for option in options_of(pass_type)}
         values: dict[str, Any] = {}
 
@@ -96,9 +99,7 @@ class _Parser:
             values[name] = self._parse_value(options[name])
             return name
 
-        if self._peek() == "{":
-            self._take()
-            self._parse_items("}", parse_option)
+        self._parse_items("}", parse_option)
         return pass_type(**values)
 
     def _parse_items(self, close: str, parse: Callable[[], str]) -> list[str]:

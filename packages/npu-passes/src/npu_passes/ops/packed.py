@@ -1,4 +1,4 @@
-"""``npu::pack_matrix`` and ``npu::packed_linear``: linear layers by weights in panels, read in order.
+"""Weights in panels, read in order: of linear layers (``npu::packed_linear``) and 2-d convolutions.
 
 A matrix of [in, out] becomes panels of [ceil(out / width), in, width]: panel i has the columns from
 i * width on, and zeros beyond the last one. It is a plain tensor, which can be saved and replaced. Importing
@@ -18,6 +18,7 @@ from npu_ir.core.types import dense_type, memory_format_strides
 from npu_passes.ops.registration import register_composite
 
 PACK_MATRIX = "npu.pack_matrix.default"
+PACK_FILTERS = "npu.pack_filters.default"
 PACKED_LINEAR = "npu.packed_linear.default"
 PACKED_CONV2D = "npu.packed_conv2d.default"
 MOST_WIDTH = 64
@@ -58,18 +59,35 @@ def image_type(input: TensorType, result: TensorType) -> TensorType | None:
 @register_composite("(Tensor matrix, int width) -> Tensor")
 def pack_matrix(matrix: Tensor, width: int) -> Tensor:
     """Return the panels of a matrix of [in, out]."""
-    if _is_large(matrix) and torch.get_num_threads() <= _FEW_THREADS:
+    if goes_by_parts(matrix):
         return _pack_one_by_one(matrix, width)
+    return panels_view(matrix, width).clone(memory_format=torch.contiguous_format)
+
+
+def panels_view(matrix: Tensor, width: int) -> Tensor:
+    """Return the panels of a matrix, which share its memory unless columns have to be added."""
     missing = -matrix.shape[1] % width
     padded = F.pad(matrix, (0, missing)) if missing else matrix
-    panels = padded.reshape(matrix.shape[0], padded.shape[1] // width, width).transpose(0, 1)
-    return panels.clone(memory_format=torch.contiguous_format)
+    return padded.reshape(matrix.shape[0], padded.shape[1] // width, width).transpose(0, 1)
 
 
-def _is_large(matrix: Tensor) -> bool:
-    """Return whether a matrix has much data, which nobody traces or differentiates."""
-    is_plain = type(matrix) is Tensor and matrix.device.type == "cpu"
-    return is_plain and matrix.numel() >= _LARGE and not (matrix.requires_grad and torch.is_grad_enabled())
+def goes_by_parts(weight: Tensor) -> bool:
+    """Return whether a weight has much data, which nobody traces or differentiates, for few threads."""
+    is_plain = type(weight) is Tensor and weight.device.type == "cpu"
+    is_large = is_plain and weight.numel() >= _LARGE and torch.get_num_threads() <= _FEW_THREADS
+    return is_large and not (weight.requires_grad and torch.is_grad_enabled())
+
+
+@register_composite("(Tensor weight, int width) -> Tensor")
+def pack_filters(weight: Tensor, width: int) -> Tensor:
+    """Return the panels of the weights of a linear layer or convolution as a matrix.
+
+    Args:
+        weight: [out, in / groups, *kernel]. The matrix is [kernel positions * in / groups, out].
+        width: That of the panels.
+    """
+    matrix = weight.permute(*range(2, weight.dim()), 1, 0)
+    return pack_matrix(matrix if weight.dim() == 2 else matrix.reshape(-1, weight.shape[0]), width)
 
 
 def _pack_one_by_one(matrix: Tensor, width: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Winograd's algorithm for convolutions of 3 x 3 taps, and ``npu::winograd_conv2d``.
+"""Winograd's algorithm for convolutions of 3 x 3 taps: ``npu::winograd_panels``, ``npu::winograd_conv2d``.
 
 Output tiles of m x m need patches of t x t pixels, t = m + 2. With the points a[0], ..., a[t-2] and
 infinity, the patch and the kernel are polynomials that are evaluated at these points, multiplied there, and
@@ -9,7 +9,7 @@ interpolated (Toom-Cook):
 Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015). The points for tiles of
 4 are chosen for a small error, after Barabasz et al., "Error Analysis and Improving the Accuracy of
 Winograd Convolution" (2018): with 0, 1, -1, 1/2 and -2 it is a third of that with 0, 1, -1, 2 and -2.
-Importing this module registers the op with PyTorch.
+Importing this module registers the ops with PyTorch.
 """
 
 from __future__ import annotations
@@ -23,17 +23,48 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from npu_passes.ops.packed import matrix_of
+from npu_passes.ops.packed import MOST_WIDTH, goes_by_parts, matrix_of, pack_matrix, panels_view
 from npu_passes.ops.registration import register_composite
 
+WINOGRAD_PANELS = "npu.winograd_panels.default"
 WINOGRAD_CONV2D = "npu.winograd_conv2d.default"
 _NEAR = (Fraction(0), Fraction(1), Fraction(-1))
 POINTS: Mapping[int, tuple[Fraction, ...]] = MappingProxyType(
     {2: _NEAR, 4: (*_NEAR, Fraction(1, 2), Fraction(-2))}
 )
 _TAPS = 3
+_PART = 1 << 12  # pairs of channels: their values at all points fit into the second cache
 
 _Rows = Sequence[Sequence[Fraction]]
+
+
+@register_composite("(Tensor weight, int tile) -> Tensor")
+def winograd_panels(weight: Tensor, tile: int) -> Tensor:
+    """Return the panels of the values of weights at the points, as a matrix of [in, points * out].
+
+    The values are computed in float64, of a large weight for some input channels at a time.
+
+    Args:
+        weight: [out, in, 3, 3].
+        tile: 2 or 4.
+    """
+    if not goes_by_parts(weight):
+        return pack_matrix(_at_points(weight, tile).to(weight.dtype), MOST_WIDTH)
+    channels, rows = weight.shape[:2]
+    count = -(-((tile + 2) ** 2) * channels // MOST_WIDTH)
+    panels = weight.new_empty(count, rows, MOST_WIDTH)
+    step = max(1, _PART // channels)
+    for part, some in zip(torch.split(panels, step, 1), torch.split(weight, step, 1), strict=True):
+        part.copy_(panels_view(_at_points(some, tile), MOST_WIDTH))
+    return panels
+
+
+def _at_points(weight: Tensor, tile: int) -> Tensor:
+    """Return the values of weights at the points, [in, points * out], in float64."""
+    channels, rows = weight.shape[:2]
+    taps = weight.permute(2, 3, 1, 0).reshape(_TAPS**2, -1).to(torch.float64)
+    values = matrices(tile)[1].to(weight.device) @ taps
+    return values.view(-1, rows, channels).transpose(0, 1).reshape(rows, -1)
 
 
 @register_composite(

@@ -53,13 +53,13 @@ class ChannelsLast(Pass):
 
     def run(self, graph: Graph) -> bool:
         weights = Weights(graph)
-        trained = self._trained_weights(graph) if self.for_host else frozenset()
-        nodes = choose_channels_last(self._candidates(graph), weights, trained)
-        relayout = _Relayout(self, graph, weights, trained)
+        fixed = _weights_in_any_layout(graph) if self.for_host else frozenset()
+        nodes = choose_channels_last(self._candidates(graph), weights, fixed)
+        relayout = _Relayout(self, graph, weights, fixed)
         for node in graph.body:
             if node in nodes:
                 relayout.replace_node(node)
-        relayout.erase_unused()
+        relayout.replace_results()
         return relayout.has_edited
 
     def _candidates(self, graph: Graph) -> dict[OpNode, float]:
@@ -86,16 +86,16 @@ class ChannelsLast(Pass):
                 self.refuse(node, problem, "channels-last")
         return candidates
 
-    def _trained_weights(self, graph: Graph) -> frozenset[Value]:
-        """Return the weights that a step trains, and their gradients, which stay as they are."""
-        trained: set[Value] = set()
-        for node in graph.body:
-            if node.op_type in CONVOLUTIONS or node.op_type == CONVOLUTION_GRADIENTS:
-                weight = arguments_of(node)["weight"]
-                trained |= {weight} if weight in graph.updates else set()
-            if node.op_type == CONVOLUTION_GRADIENTS:
-                trained.add(node.outputs[1])
-        return frozenset(trained)
+
+def _weights_in_any_layout(graph: Graph) -> frozenset[Value]:
+    """Return the weights of convolutions, and the gradients of those that a step trains: they stay."""
+    fixed: set[Value] = set()
+    for node in graph.body:
+        if node.op_type in CONVOLUTIONS or node.op_type == CONVOLUTION_GRADIENTS:
+            fixed.add(arguments_of(node)["weight"])
+        if node.op_type == CONVOLUTION_GRADIENTS:
+            fixed.add(node.outputs[1])
+    return frozenset(fixed)
 
 
 class _Relayout:
@@ -107,31 +107,30 @@ class _Relayout:
         self._pass = pass_
         self._graph = graph
         self._weights = weights
-        self._images: dict[Value, Value] = {}  # by image: its copy in channels-last
-        self._copies: list[Value] = []
+        self._images: dict[Value, Value] = {}  # by image: the equal one in channels-last
+        self._replaced: list[OpNode] = []
 
     def replace_node(self, node: OpNode) -> None:
-        """Replace ``node`` by a node in channels-last, and copies of its results in the old layout."""
+        """Add a node in channels-last beside ``node``, for readers that are replaced, too."""
         self.has_edited = True
         with self._pass.rewrite(self._graph, "channels-last", node) as edit:
             arguments = {name: self._convert(edit, item) for name, item in arguments_of(node).items()}
             types = _types_of_results(node, arguments)
             outputs = edit.calls(node.op_type, types=types, name=node.name, **arguments)
             for old, new in zip(node.outputs, outputs, strict=True):
-                back = match_strides(edit, new, old)
-                edit.replace(old, back)
-                # Readers that are replaced later take `new`; `erase_unused` removes the copy if all of them
-                # do.
-                if back is not new:
-                    edit.graph.add_origins(new, old)
-                    self._images[back] = new
-                    self._copies.append(back)
+                edit.graph.add_origins(new, old)
+                self._images[old] = new
+        self._replaced.append(node)
 
-    def erase_unused(self) -> None:
-        """Remove copies without readers."""
-        for value in self._copies:
-            if not value.use_count and value.producer is not None:
-                self._graph.erase(value.producer)
+    def replace_results(self) -> None:
+        """Remove the nodes that were replaced; their other readers get copies in the old layout."""
+        for node in reversed(self._replaced):  # readers before what they read
+            if any(value.use_count for value in node.outputs):
+                with self._pass.rewrite(self._graph, "contiguous", node) as edit:
+                    for old in filter(lambda value: value.use_count, node.outputs):
+                        edit.replace(old, match_strides(edit, self._images[old], old))
+            elif not node.is_erased:
+                self._graph.erase(node)
 
     def _convert(self, edit: Edit, item: Any) -> Any:
         """Return an argument with its images converted to channels-last."""

@@ -8,7 +8,14 @@ import torch
 
 from npu_ir import Graph, OpNode, TensorType, Value
 from npu_passes import Edit, Pass, within
-from npu_passes.ops.packed import PACK_MATRIX, PACKED_LINEAR, panel_width, panels_type, product_type
+from npu_passes.ops.packed import (
+    PACK_FILTERS,
+    PACK_MATRIX,
+    PACKED_LINEAR,
+    panel_width,
+    panels_type,
+    product_type,
+)
 from npu_passes.rewriting.products import PRODUCTS, Product, product_of
 from npu_passes.rewriting.value_replacement import match_strides
 from npu_passes.rewriting.weight_dependence import weight_problem
@@ -20,8 +27,8 @@ _MOST_SHORT_ROWS = 16
 class PackMatrix(Pass):
     """Pack the matrices of linear layers when weights are bound, for the backend ``host``.
 
-    1. ``aten.linear`` and ``npu.linear`` become ``npu::packed_linear`` of ``npu::pack_matrix``, which is in
-       the prologue; so do ``aten.mm`` and ``aten.matmul`` by a weight.
+    1. ``aten.linear`` and ``npu.linear`` become ``npu::packed_linear`` of ``npu::pack_filters``, which is in
+       the prologue; so do ``aten.mm`` and ``aten.matmul`` by a weight, of ``npu::pack_matrix``.
     2. ``aten.addmm`` with a bias vector likewise, if it scales neither the product nor the bias.
 
     The packed weight is a plain tensor. Without the backend ``host`` the layers compute the same, slower. So
@@ -52,11 +59,10 @@ class PackMatrix(Pass):
 
     def _pack(self, graph: Graph, node: OpNode, item: Product) -> None:
         with self.rewrite(graph, "pack", node) as edit:
-            matrix = item.matrix
-            if item.is_transposed:
-                matrix = edit.to_prologue(edit.call("aten.permute.default", matrix, [1, 0]))
-            columns = matrix.tensor_type.static_shape[1]
-            panels = edit.to_prologue(pack(edit, matrix, panel_width(columns), "packed"))
+            shape = item.matrix.tensor_type.static_shape
+            rows, columns = reversed(shape) if item.is_transposed else shape
+            op_type, width = PACK_FILTERS if item.is_transposed else PACK_MATRIX, panel_width(columns)
+            panels = pack_weight(edit, op_type, item.matrix, width, (rows, columns), width)
             made = product_type(item.input.tensor_type, columns)
             result = edit.call(
                 PACKED_LINEAR, item.input, panels, item.bias, columns, type=made, name=node.name
@@ -65,9 +71,12 @@ class PackMatrix(Pass):
             edit.replace(output, match_strides(edit, result, output))
 
 
-def pack(edit: Edit, matrix: Value, width: int, name: str | None = None) -> Value:
-    """Return the panels of a matrix."""
-    return edit.call(PACK_MATRIX, matrix, width, type=panels_type(matrix.tensor_type, width), name=name)
+def pack_weight(
+    edit: Edit, op_type: str, weight: Value, option: int, shape: tuple[int, int], width: int
+) -> Value:
+    """Return the panels that an op of the prologue makes of a weight: those of a matrix of this shape."""
+    type = panels_type(TensorType(shape, weight.tensor_type.dtype), width)
+    return edit.to_prologue(edit.call(op_type, weight, option, type=type, name="packed"))
 
 
 def _problem(graph: Graph, item: Product) -> str | None:

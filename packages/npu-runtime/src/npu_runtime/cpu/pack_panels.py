@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from npu_ir import Graph
 from npu_passes import Pass, within
-from npu_passes.ops.packed import MOST_WIDTH, PACKED_CONV2D, image_type, panel_width
-from npu_passes.ops.winograd import WINOGRAD_CONV2D
+from npu_passes.ops.packed import (
+    MOST_WIDTH,
+    PACK_FILTERS,
+    PACKED_CONV2D,
+    image_type,
+    panel_width,
+)
+from npu_passes.ops.winograd import WINOGRAD_CONV2D, WINOGRAD_PANELS
 from npu_passes.rewriting.value_replacement import match_strides
 from npu_runtime.cpu.convolutions import CONVOLUTIONS, Convolution, convolution_of, convolution_problem
 from npu_runtime.cpu.costs import is_channels_last, panel_tile
-from npu_runtime.cpu.pack_matrix import pack
-from npu_runtime.cpu.winograd import transformed_weights
+from npu_runtime.cpu.pack_matrix import pack_weight
 
 
 class PackPanels(Pass):
     """Pack the weights of 2-d convolutions when weights are bound, for the backend ``host``.
 
     A convolution of float32, without groups or depthwise, becomes ``npu::packed_conv2d`` of
-    ``npu::pack_matrix``, which is in the prologue. The packed weight is a plain tensor. Without the backend
+    ``npu::pack_filters``, which is in the prologue. The packed weight is a plain tensor. Without the backend
     ``host`` the layers compute the same, slower. Grouped convolutions stay: oneDNN is faster. Of 3 x 3
     convolutions with many channels, on images in channels-last, the panels are of weights transformed for
     Winograd's algorithm (``npu::winograd_conv2d``), with the error that the pass ``winograd`` states:
@@ -49,11 +54,9 @@ class PackPanels(Pass):
     def _pack(self, graph: Graph, item: Convolution) -> None:
         height, width = item.kernel
         with self.rewrite(graph, "pack", item.node) as edit:
-            taps = edit.to_prologue(edit.call("aten.permute.default", item.weight, [2, 3, 1, 0]))
-            shape = [height * width * item.in_channels // item.groups, item.out_channels]
-            matrix = edit.to_prologue(edit.call("aten.reshape.default", taps, shape))
             panel = item.out_channels if item.is_depthwise else panel_width(item.out_channels)
-            panels = edit.to_prologue(pack(edit, matrix, panel))
+            shape = height * width * item.in_channels // item.groups, item.out_channels
+            panels = pack_weight(edit, PACK_FILTERS, item.weight, panel, shape, panel)
             result = edit.call(
                 PACKED_CONV2D,
                 item.input,
@@ -71,10 +74,8 @@ class PackPanels(Pass):
 
     def _pack_points(self, graph: Graph, item: Convolution, tile: int) -> None:
         with self.rewrite(graph, f"pack-winograd-{tile}", item.node) as edit:
-            points = transformed_weights(edit, item, tile)
-            rows = edit.to_prologue(edit.call("aten.permute.default", points, [1, 0, 2]))
-            matrix = edit.to_prologue(edit.call("aten.reshape.default", rows, [item.in_channels, -1]))
-            panels = edit.to_prologue(pack(edit, matrix, MOST_WIDTH))
+            shape = item.in_channels, (tile + 2) ** 2 * item.out_channels
+            panels = pack_weight(edit, WINOGRAD_PANELS, item.weight, tile, shape, MOST_WIDTH)
             padding = list(item.padding)
             arguments = item.input, panels, item.bias, padding, tile, item.out_channels
             type = image_type(item.input.tensor_type, item.output.tensor_type)

@@ -149,7 +149,7 @@ class IRExecutor:
         # Everything built here stays alive: garbage collection would take longer than the construction.
         with pause_gc():
             require_graph(graph)
-            graph.check()
+            graph.check_edits()  # what was extracted, loaded or parsed has been checked as a whole
             self.backends: tuple[Backend, ...]
             self.device: torch.device
             if backend is None:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from npu_ir import Graph, OpNode
+from npu_ir import Graph, OpNode, Value
 from npu_passes.core.base import Pass, within
 from npu_passes.core.edit import Edit
 from npu_passes.library.folding.output_channels import (
     LINEAR,
-    Affine,
     ChannelOp,
     channel_op,
-    fold,
     fold_problems,
-    to_float64,
+    folded_names,
     unknown_reason,
+    with_parameters,
 )
+from npu_passes.ops.folded import FOLD_BATCH_NORM, folded_types
 from npu_passes.rewriting.arguments import arguments_of
 from npu_passes.rewriting.weight_dependence import Weights
 
@@ -39,10 +39,10 @@ class ConvBnFolding(Pass):
     """Fold ``batch_norm(conv(x))`` into the convolution, and ``batch_norm(linear(x))`` into the linear layer.
 
     Per output channel, with ``a = gamma / sqrt(var + eps)``: ``weight' = a * weight`` and
-    ``bias' = a * (bias - mean) + beta``. Nodes compute these from the parameters, in float64;
-    `constant-folding` moves them into the prologue, so they run when weights are bound. Convolutions of one
-    to three dimensions, transposed and grouped ones are folded, with and without bias, and norms with and
-    without affine parameters.
+    ``bias' = a * (bias - mean) + beta``. The node ``npu.fold_batch_norm.default`` computes these from the
+    parameters, in float64; `constant-folding` moves it into the prologue, so it runs when weights are bound.
+    Convolutions of one to three dimensions, transposed and grouped ones are folded, with and without bias,
+    and norms with and without affine parameters.
 
     Not folded are norms in training mode, without running statistics or with statistics that the graph
     updates; convolutions whose output is used elsewhere, or whose weights depend on the call; and norms
@@ -80,7 +80,8 @@ class ConvBnFolding(Pass):
                 self.refuse(node, problem or "", rule="conv-bn")
                 continue
             with self.rewrite(graph, "conv-bn", op.node, node) as edit:
-                edit.replace(node.outputs[0], fold(edit, op, _affine(edit, norm), weights))
+                weight, bias = _fold(edit, op, norm)
+                edit.replace(node.outputs[0], with_parameters(edit, op, weight, bias, weights))
             changed = True
         return changed
 
@@ -120,10 +121,19 @@ def _norm_problems(
             yield unknown_reason(graph, value)
 
 
-def _affine(edit: Edit, norm: dict[str, Any]) -> Affine:
-    """Return the per-channel affine function of the norm; its float64 statistics promote the rest."""
-    variance = edit.call("aten.add.Tensor", to_float64(edit, norm["running_var"]), norm["eps"])
-    scale = edit.call("aten.rsqrt.default", variance)
-    if norm["weight"] is not None:
-        scale = edit.call("aten.mul.Tensor", norm["weight"], scale)
-    return Affine(scale, center=to_float64(edit, norm["running_mean"]), shift=norm["bias"])
+def _fold(edit: Edit, op: ChannelOp, norm: dict[str, Any]) -> tuple[Value, ...]:
+    """Return the weight and bias of the layer that absorbs the norm."""
+    bias_type = None if op.bias is None else op.bias.tensor_type
+    return edit.calls(
+        FOLD_BATCH_NORM,
+        weight=op.weight,
+        bias=op.bias,
+        mean=norm["running_mean"],
+        variance=norm["running_var"],
+        gamma=norm["weight"],
+        beta=norm["bias"],
+        eps=norm["eps"],
+        transposed_groups=op.groups if op.is_transposed else 0,
+        types=folded_types(op.weight.tensor_type, bias_type, op.channels),
+        output_names=folded_names(op),
+    )

@@ -55,11 +55,10 @@ class ChannelOp:
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """Function ``scale * (y - center) + shift`` of each output channel of ``y``; None is 1, 0 and 0."""
+    """Function ``scale * y + shift`` of each output channel of ``y``; None is 1 and 0."""
 
     scale: Term | None = None
-    center: Value | None = None  # subtracted before scaling
-    shift: Term | None = None  # added after scaling; of any dtype where ``scale`` or ``center`` is a value
+    shift: Term | None = None  # of any dtype where ``scale`` is a value
 
 
 def channel_op(value: Value) -> ChannelOp | None:
@@ -124,11 +123,21 @@ def fold(edit: Edit, op: ChannelOp, affine: Affine, weights: Weights) -> Value:
     ``weights``.
     """
     weight = op.weight if affine.scale is None else _scaled_weight(edit, op, affine.scale)
-    bias = _folded_bias(edit, op, affine)
+    return with_parameters(edit, op, weight, _folded_bias(edit, op, affine), weights)
+
+
+def with_parameters(edit: Edit, op: ChannelOp, weight: Value, bias: Value | None, weights: Weights) -> Value:
+    """Return the output of a new convolution with another weight and bias, which ``weights`` gain."""
     for value in filter(None, (weight, bias)):
         weights.add(value)
     arguments = {**op.arguments, "weight": weight, "bias": bias}
     return edit.call(op.node.op_type, **arguments, type=op.type, name=op.node.name)
+
+
+def folded_names(op: ChannelOp) -> tuple[str, str]:
+    """Return the names of the new weight and bias."""
+    bias = op.weight.name.replace("weight", "bias") if op.bias is None else op.bias.name
+    return _folded_name(op.weight.name), _folded_name(bias)
 
 
 def to_float64(edit: Edit, value: Value) -> Value:
@@ -137,7 +146,7 @@ def to_float64(edit: Edit, value: Value) -> Value:
 
 def _scaled_weight(edit: Edit, op: ChannelOp, scale: Term) -> Value:
     weight, shape = op.weight, op.weight.tensor_type.static_shape
-    dtype, name = op.weight.tensor_type.dtype, _folded_name(op.weight.name)
+    dtype, name = op.weight.tensor_type.dtype, folded_names(op)[0]
     if not isinstance(scale, Value):
         weight = to_float64(edit, weight)
     if not isinstance(scale, Value) or scale.tensor_type.numel == 1:
@@ -160,18 +169,12 @@ def _scaled_weight(edit: Edit, op: ChannelOp, scale: Term) -> Value:
 
 
 def _folded_bias(edit: Edit, op: ChannelOp, affine: Affine) -> Value | None:
-    """Return ``scale * (bias - center) + shift`` as the bias of ``op``; None if there is still none."""
+    """Return ``scale * bias + shift`` as the bias of ``op``; None if there is still none."""
     bias: Term | None = op.bias
     # A value as the first operand promotes the bias to float64; a number does not.
-    first = next((term for term in (affine.center, affine.scale, affine.shift) if term is not None), None)
+    first = affine.shift if affine.scale is None else affine.scale
     if op.bias is not None and not isinstance(first, Value):
         bias = to_float64(edit, op.bias)
-    if affine.center is not None:
-        bias = (
-            edit.call("aten.neg.default", affine.center)
-            if bias is None
-            else edit.call("aten.sub.Tensor", bias, affine.center)
-        )
     if affine.scale is not None and bias is not None:
         bias = edit.call("aten.mul.Tensor", bias, affine.scale)
     if affine.shift is not None:
@@ -182,8 +185,7 @@ def _folded_bias(edit: Edit, op: ChannelOp, affine: Affine) -> Value | None:
         bias = edit.call("aten.new_full.default", op.weight, [op.channels], bias, dtype=torch.float64)
     elif bias.tensor_type.numel != op.channels:
         bias = edit.call("aten.repeat.default", bias, [op.channels])
-    name = op.weight.name.replace("weight", "bias") if op.bias is None else op.bias.name
-    return _cast(edit, bias, (op.bias or op.weight).tensor_type.dtype, _folded_name(name))
+    return _cast(edit, bias, (op.bias or op.weight).tensor_type.dtype, folded_names(op)[1])
 
 
 def _folded_name(name: str) -> str:
