@@ -461,3 +461,12 @@ def test_the_environment_names_who_provides_backends_and_passes() -> None:
     assert re.fullmatch(r"npu-runtime .+", found["backend aten"])
     assert re.fullmatch(r"npu-passes .+", found["pass cse"])
     assert found["pass of-a-notebook"] == "not installed"
+
+
+@pytest.mark.parametrize("path", [None, 3, b"file", ""])
+def test_an_executor_is_saved_to_and_loaded_from_a_path(path: Any) -> None:
+    executor = IRExecutor(extract_ir(nn.ReLU(), (torch.ones(2),)))
+
+    for function in (executor.save, IRExecutor.load):
+        with pytest.raises(SerializationError, match="a file is given by its path, a string or a"):
+            function(path)
