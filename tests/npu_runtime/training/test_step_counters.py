@@ -1,4 +1,4 @@
-"""Step counters: what a step computes from them is as exact as in eager mode, where they are numbers of Python."""
+"""Step counters: what follows from them is as exact as in eager mode, where they are numbers of Python."""
 
 import copy
 from collections.abc import Callable, Iterable
