@@ -1,101 +1,75 @@
-"""What is not a graph, a path, weights or arguments is refused by name, with a fix."""
+"""Functions of graphs, and what is given to them in place of a graph, of weights or of a tuple."""
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from npu_ir import (
-    ExportError,
-    Interpreter,
-    NpuError,
-    ParseError,
-    SerializationError,
-    VerificationError,
-    VisualizationError,
+    ExecutionError,
+    GraphError,
     WeightError,
-    check_compatibility,
     diff_ir,
     draw,
-    draw_diff,
+    execute_ir,
     extract_ir,
-    load_ir,
-    load_weights,
-    migrate_ir,
-    parse_ir,
     save_ir,
+    to_html,
     verify_ir,
-    write_html,
 )
+from npu_ir.graph.requirement import require_graph
+from tests.support.rows import each_row
 
-MODEL = torch.nn.Linear(4, 2)
-ROWS = (torch.ones(3, 4),)
-GRAPH = extract_ir(MODEL, ROWS)
-
-PATHS: dict[str, tuple[type[NpuError], Callable[[Any], object]]] = {
-    "load_ir": (SerializationError, load_ir),
-    "save_ir": (SerializationError, lambda path: save_ir(GRAPH, path)),
-    "check_compatibility": (SerializationError, check_compatibility),
-    "migrate_ir": (SerializationError, migrate_ir),
-    "load_weights": (WeightError, load_weights),
-    "draw": (VisualizationError, lambda path: draw(GRAPH, path)),
-    "draw_diff": (VisualizationError, lambda path: draw_diff(diff_ir(GRAPH, GRAPH), path)),
-    "write_html": (VisualizationError, lambda path: write_html(GRAPH, path)),
-}
+MODEL, X = torch.nn.Linear(2, 2), torch.ones(1, 2)
+GRAPH = extract_ir(MODEL, (X,))
+WEIGHTS = MODEL.state_dict()
 
 
-@pytest.mark.smoke
-@pytest.mark.parametrize("name", PATHS)
-def test_what_is_not_a_path_is_refused(name: str) -> None:
-    error, function = PATHS[name]
-
-    for given in (None, 3, b"graph.json", "", GRAPH):
-        with pytest.raises(
-            error, match="a file is given by its path, a string or a pathlib.Path, not"
-        ) as info:
-            function(given)
-        assert info.value.fix == "give its path"
-
-
-def test_a_page_in_a_folder_that_does_not_exist_is_refused_with_a_fix(tmp_path: Path) -> None:
-    with pytest.raises(VisualizationError, match="cannot write the page: No such file") as info:
-        write_html(GRAPH, tmp_path / "absent" / "page.html")
-
-    assert info.value.fix == "give the path of a file in a folder that exists"
+@each_row("call", {
+    "execute_ir": lambda: execute_ir(MODEL, (X,)),  # type: ignore[arg-type]
+    "verify_ir, in another order": lambda: verify_ir(MODEL, GRAPH, (X,)),  # type: ignore[arg-type]
+    "save_ir": lambda: save_ir(MODEL, "net.json"),  # type: ignore[arg-type]
+    "draw": lambda: draw(MODEL, "net.svg"),  # type: ignore[arg-type]
+    "to_html": lambda: to_html(MODEL),  # type: ignore[arg-type]
+    "diff_ir, first": lambda: diff_ir(MODEL, GRAPH),  # type: ignore[arg-type]
+    "diff_ir, second": lambda: diff_ir(GRAPH, MODEL),  # type: ignore[arg-type]
+})  # fmt: skip
+def test_a_model_in_place_of_a_graph_is_refused(call: Any) -> None:
+    with pytest.raises(GraphError, match=r"expected a graph, got Linear\n  fix: extract_ir"):
+        call()
 
 
-@pytest.mark.parametrize("weights", [{1: torch.ones(2)}, {None: torch.ones(2), "weight": torch.ones(2)}])
-def test_weights_without_names_are_refused(weights: dict[Any, torch.Tensor]) -> None:
-    with pytest.raises(WeightError, match="weights have names, not (1|None)"):
-        Interpreter(GRAPH, weights)
+class _Holder:
+    graph = GRAPH
 
 
-@pytest.mark.parametrize("args", [None, 3, torch.ones(3, 4), GRAPH, range(3)])
-def test_arguments_of_an_extraction_are_in_a_tuple_or_list(args: Any) -> None:
-    with pytest.raises(ExportError, match="expected a tuple of arguments and a dict of keyword arguments"):
-        extract_ir(MODEL, args)
+@each_row("item, message", {
+    "a path": ("net.json", r"got str\n  fix: load_ir\(path\) reads one"),
+    "a program": (torch.export.export(MODEL, (X,)), r"got ExportedProgram\n  fix: convert_exported_program"),
+    "what has a graph": (_Holder(), r"got _Holder\n  fix: pass its graph: \.graph"),
+    "nothing": (None, r"got NoneType\n  fix: extract_ir"),
+    "a class": (torch.nn.Linear, r"got the class Linear\n"),
+})  # fmt: skip
+def test_the_fix_says_how_to_get_a_graph_from_what_was_given(item: Any, message: str) -> None:
+    with pytest.raises(GraphError, match=rf"expected a graph, {message}"):
+        require_graph(item)
 
 
-def test_keyword_arguments_of_an_extraction_have_names() -> None:
-    with pytest.raises(ExportError, match="a dict of keyword arguments by name, got tuple, dict"):
-        extract_ir(MODEL, ROWS, {1: 2})  # type: ignore[dict-item]
+def test_a_module_in_place_of_weights_is_refused() -> None:
+    with pytest.raises(WeightError, match=r"a state_dict or the path of a file, not Linear\n  fix: pass"):
+        execute_ir(GRAPH, (X,), weights=MODEL)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", [3, torch.ones(2), ["a"], 0])
-def test_the_name_of_a_graph_is_text(name: Any) -> None:
-    with pytest.raises(ExportError, match="the name of a graph is text, not"):
-        extract_ir(MODEL, ROWS, name=name)
+@each_row("call", {
+    "execute_ir": lambda: execute_ir(GRAPH, X, weights=WEIGHTS),  # type: ignore[arg-type]
+    "verify_ir": lambda: verify_ir(GRAPH, MODEL, X),  # type: ignore[arg-type]
+})  # fmt: skip
+def test_a_tensor_in_place_of_a_tuple_is_refused(call: Any) -> None:
+    with pytest.raises(ExecutionError, match=r"the positional arguments are a tuple, not Tensor"):
+        call()
 
 
-@pytest.mark.parametrize("model", [None, torch.nn.Linear, GRAPH, "model"])
-def test_a_graph_is_verified_against_a_module(model: Any) -> None:
-    with pytest.raises(VerificationError, match="expected the model of the graph, a torch.nn.Module, got"):
-        verify_ir(GRAPH, model, ROWS)
-
-
-@pytest.mark.parametrize("text", [None, b"graph", GRAPH, ["graph"]])
-def test_the_text_of_a_graph_is_a_string(text: Any) -> None:
-    with pytest.raises(ParseError, match="the text of a graph is a string, not"):
-        parse_ir(text)
+@each_row("args, kwargs", {"nothing": ((), {}), "by another name": ((), {"input": X})})
+def test_an_error_of_a_call_says_how_the_graph_is_called(args: Any, kwargs: Any) -> None:
+    with pytest.raises(ExecutionError, match=r"what the model was captured with: \(%input\)"):
+        execute_ir(GRAPH, args, kwargs, weights=WEIGHTS)
