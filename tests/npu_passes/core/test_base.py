@@ -137,7 +137,7 @@ def test_a_pass_that_lacks_something_cannot_run(subtests: pytest.Subtests) -> No
             PassManager(item).run(Graph())
 
 
-@each_row("rtol", [-1.0, float("nan"), float("inf")])
+@each_row("rtol", [-1.0, float("nan"), float("inf"), "1e-3", None])
 def test_a_tolerance_that_is_none_is_refused(rtol: Any) -> None:
     message = "a tolerance is finite and not negative"
     with pytest.raises(PassError, match=message):

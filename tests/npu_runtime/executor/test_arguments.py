@@ -8,7 +8,16 @@ import torch
 from torch import Tensor, nn, ones, randn
 from torch._subclasses import FakeTensorMode
 
-from npu_ir import ExecutionError, Graph, NpuError, TensorType, WeightError, extract_ir, parse_ir
+from npu_ir import (
+    ExecutionError,
+    Graph,
+    NpuError,
+    SerializationError,
+    TensorType,
+    WeightError,
+    extract_ir,
+    parse_ir,
+)
 from npu_passes import PassError
 from npu_runtime import BackendError, IRExecutor
 from tests.support.corpus.case import Function
@@ -108,6 +117,13 @@ def linear_graph() -> tuple[Graph, dict[str, torch.Tensor]]:
     pytest.param({"threads": 0}, ExecutionError, r"at least one thread, not 0", id="no-thread"),
     pytest.param({"threads": True}, ExecutionError, r"at least one thread, not True", id="threads-truth"),
     pytest.param({"threads": "2"}, ExecutionError, r"at least one thread, not '2'", id="threads-text"),
+    pytest.param({"threads": -1}, ExecutionError, r"(?s)thread, not -1.*leave threads= out", id="fix"),
+    pytest.param({"device": 2**70}, ExecutionError, r"cannot use the device '11805", id="device-overflow"),
+    pytest.param({"constants": True}, WeightError, r"(?s)not bool\n  at: constants=", id="constants"),
+    pytest.param({"constants": {1: ones(2)}}, WeightError, r"weights have names, not 1", id="no-names"),
+    pytest.param({"donate": 5}, ExecutionError, r"donate=5 is not a collection of names", id="donate"),
+    pytest.param({"donate": [5]}, ExecutionError, r"donate=\[5\] is not a collection", id="donate-numbers"),
+    pytest.param({"tuning": 5}, SerializationError, r"a file is given by its path, .* not int", id="tuning"),
 ])  # fmt: skip
 def test_an_executor_is_not_made_of_this(
     options: dict[str, Any], error: type[NpuError], message: str

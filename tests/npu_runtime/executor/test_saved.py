@@ -472,3 +472,12 @@ def test_executors_are_saved_and_not_copied_or_pickled(duplicate: Callable[[Any]
 
     with pytest.raises(SerializationError, match=r"(?s)an IRExecutor cannot be copied.*load\(path\)"):
         duplicate(executor)
+
+
+@pytest.mark.parametrize("path", [None, 3, b"file", ""])
+def test_an_executor_is_saved_to_and_loaded_from_a_path(path: Any) -> None:
+    executor = IRExecutor(extract_ir(nn.ReLU(), (torch.ones(2),)))
+
+    for function in (executor.save, IRExecutor.load):
+        with pytest.raises(SerializationError, match="a file is given by its path, a string or a"):
+            function(path)

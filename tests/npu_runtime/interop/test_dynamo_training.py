@@ -173,3 +173,16 @@ def test_results_without_gradients_stand_beside_those_with_some(compiled_graphs:
     assert [getattr(item, "requires_grad", None) for item in ours] == [True, False, None, None, False]
     assert ours[1:4] == theirs[1:4]
     assert torch.equal(left.grad, right.grad)  # type: ignore[arg-type]
+
+
+def test_a_backward_pass_may_take_sizes_that_divide_by_a_size() -> None:
+    def function(x: torch.Tensor) -> Any:
+        return x.reshape(-1, 4).tanh().view(x.shape[0], -1).exp()
+
+    ours = compiled(function, dynamic=True)
+
+    for rows in (2, 3, 5):
+        left, right = (torch.linspace(-1, 1, rows * 8).view(rows, 8).requires_grad_() for _ in range(2))
+        ours(left).sum().backward()
+        function(right).sum().backward()
+        torch.testing.assert_close(left.grad, right.grad)

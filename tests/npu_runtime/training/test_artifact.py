@@ -314,3 +314,8 @@ def test_a_cache_that_is_not_a_bool_is_refused() -> None:
         CaptureError, match="cache= is True or False, not 'yes'(?s:.*)NPU_CACHE says in which"
     ):
         artifact_of(cache="yes")
+
+
+def test_an_artifact_is_found_by_a_name_alone() -> None:
+    with pytest.raises(CaptureError, match=r"there is no artifact \['held'\]"):
+        get_artifact(["held"])  # type: ignore[arg-type]

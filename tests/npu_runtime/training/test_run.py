@@ -294,3 +294,14 @@ def test_what_is_no_iterable_or_no_number_is_refused(batches: Any, steps: int | 
 
     with pytest.raises(TracingError, match="run takes an iterable of batches and a number of steps"):
         step.run(batches, steps)
+
+
+@pytest.mark.parametrize("convert", [Tensor.to_sparse, Tensor.to_sparse_csr])
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_a_sparse_batch_is_refused_with_a_fix(convert: Callable[[Tensor], Tensor]) -> None:
+    _, step = make_step()
+    ((inputs, target),) = make_batches(1)
+    step(inputs, target)
+
+    with pytest.raises(TracingError, match=r"(?s)has a tensor of the layout torch.sparse_c.*\.to_dense\(\)"):
+        step(convert(inputs), target)

@@ -40,10 +40,18 @@ def size_ranges(program: Any) -> dict[str, tuple[int | None, int | None]]:
             low = max(low or 0, int(traced[symbol].lower)) if low is not None else int(traced[symbol].lower)
         elif symbol in sizes and not traced:
             low = max(low or 0, 2)
-        if any(size.xreplace({symbol: 0}) == 0 for size in sizes):  # size 0 is never traced
+        if any(_vanishes_with(symbol, size) for size in sizes):  # size 0 is never traced
             low = max(low or 0, 1)
         ranges[str(symbol)] = (low, None if high is not None and high >= 2**62 else high)
     return ranges
+
+
+def _vanishes_with(symbol: Any, size: Any) -> bool:
+    """Return whether a size is 0 where the symbol is, or undefined, as a quotient by it is."""
+    try:
+        return bool(size.xreplace({symbol: 0}) == 0)
+    except ZeroDivisionError:
+        return True
 
 
 def traced_ranges(graph: torch.fx.Graph) -> dict[Any, Any]:

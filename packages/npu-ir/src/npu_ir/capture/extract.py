@@ -63,7 +63,7 @@ def extract_ir(
             be dynamic is fixed.
     """
     _require_model(model)
-    name = _require_name(name or type(model).__name__)
+    name = _require_name(type(model).__name__ if name is None or name == "" else name)
     _require_containers(args, kwargs)
     args, kwargs = tuple(args), dict(kwargs or {})
     if isinstance(dynamic_shapes, ShapesCollection):
@@ -168,10 +168,11 @@ def _require_name(name: object) -> str:
 
 def _require_containers(args: Any, kwargs: Any) -> None:
     """Refuse arguments that are not in containers: a bare tensor would be split into its rows."""
-    if isinstance(args, torch.Tensor) or not (kwargs is None or isinstance(kwargs, Mapping)):
+    is_named = kwargs is None or (isinstance(kwargs, Mapping) and all(isinstance(key, str) for key in kwargs))
+    if not (isinstance(args, (tuple, list)) and is_named):
         types = ", ".join(type(item).__name__ for item in (args, kwargs) if item is not None)
         raise ExportError(
-            f"expected a tuple of arguments and a dict of keyword arguments, got {types}",
+            f"expected a tuple of arguments and a dict of keyword arguments by name, got {types}",
             fix="put the arguments into a tuple: extract_ir(model, (x, y))",
         )
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from npu_ir.errors import ExecutionError, GraphError, WeightError
+from npu_ir.errors import ExecutionError, GraphError, NpuError, WeightError
 from npu_ir.graph.graph import Graph
 
 
@@ -32,7 +33,15 @@ def require_graph(item: object) -> None:
     raise GraphError(f"expected a graph, got {given}", fix=fix)
 
 
-def require_weights(weights: object) -> None:
+def require_path(path: object, error: type[NpuError]) -> Path:
+    """Return ``path`` as a `Path`; raise an ``error`` unless it is the path of a file."""
+    if isinstance(path, (str, os.PathLike)) and path:
+        return Path(path)
+    given = repr(path) if isinstance(path, (str, bytes)) else type(path).__name__
+    raise error(f"a file is given by its path, a string or a pathlib.Path, not {given}", fix="give its path")
+
+
+def require_weights(weights: object, where: str | None = None) -> None:
     """Raise unless ``weights`` are tensors by name, or None.
 
     Raises:
@@ -41,8 +50,12 @@ def require_weights(weights: object) -> None:
     if weights is not None and not isinstance(weights, Mapping):
         raise WeightError(
             f"weights are a state_dict or the path of a file, not {type(weights).__name__}",
+            where=where,
             fix="pass model.state_dict()",
         )
+    for key in weights or ():
+        if not isinstance(key, str):
+            raise WeightError(f"weights have names, not {key!r}", where=where, fix="pass model.state_dict()")
 
 
 def positional_tuple(args: Sequence[Any]) -> tuple[Any, ...]:

@@ -16,6 +16,7 @@ from npu_ir.core.types import ScalarType, TensorType, Type, type_of
 from npu_ir.errors import ExecutionError, NpuError
 from npu_ir.ops.calls import Binding, bind_node
 from npu_ir.ops.schema import Op, OpSchema, find_op, schema_of
+from npu_ir.ops.trusted_layouts import accept_any_layout
 from npu_ir.plugins import plugin_manager
 from npu_ir.symbolic.expressions import Dim, Expr
 
@@ -161,7 +162,7 @@ def run_op(op: Op, binding: Binding, inputs: Sequence[Any], device: torch.device
     if isinstance(op, HigherOrderOperator):  # above autograd it would trace its regions, not run them
         with below_autograd():
             return flatten_results(op(*args, **kwargs))
-    return flatten_results(op(*args, **kwargs))
+    return flatten_results(accept_any_layout(op)(*args, **kwargs))
 
 
 def _run_on_copies(op: Any, binding: Binding, inputs: Sequence[Any], device: torch.device) -> list[Any]:

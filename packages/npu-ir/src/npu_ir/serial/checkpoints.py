@@ -14,6 +14,7 @@ import torch
 from npu_ir.core.node import external_names
 from npu_ir.errors import NpuError, SerializationError, WeightError
 from npu_ir.graph.graph import Graph
+from npu_ir.graph.requirement import require_path
 from npu_ir.serial.load import companion_file_name, read_document
 from npu_ir.serial.strict_json import Location, read_json, short_repr
 from npu_ir.serial.tensor_file import read_weights
@@ -126,7 +127,7 @@ def load_weights(path: str | os.PathLike[str], graph: Graph | None = None) -> di
     Raises:
         WeightError: A file is missing, damaged, or of another kind; or it has no weights of ``graph``.
     """
-    path = Path(path)
+    path = require_path(path, WeightError)
     needed = () if graph is None else graph.weights
     names = {name for value in needed if value.data is None for name in external_names(value)}
     tensors = _load(path, (lambda _: True) if graph is None else names.__contains__)

@@ -11,6 +11,7 @@ from typing import Any
 from npu_ir.core.isolation import pause_gc
 from npu_ir.errors import GraphError, SerializationError
 from npu_ir.graph.graph import Graph
+from npu_ir.graph.requirement import require_path
 from npu_ir.ops.schema import resolve
 from npu_ir.serial.compatibility.comparison import calls_by_op, compare_op
 from npu_ir.serial.document import FORMAT, VERSION
@@ -42,7 +43,7 @@ def load_ir(path: str | os.PathLike[str]) -> Graph:
             saved with other schemas of operators than those of this process, so that a call would have
             another meaning; says where. `check_compatibility` says what changed.
     """
-    path = Path(path)
+    path = require_path(path, SerializationError)
     with translate_damage(path), pause_gc(), open_document(path) as (document, place, tensors):
         return build_graph(document, place, tensors)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import torch
 
 from npu_ir.errors import SerializationError
 from npu_ir.graph.graph import Graph
+from npu_ir.graph.requirement import require_path
 from npu_ir.plugins import plugin_manager
 from npu_ir.serial.compatibility.comparison import calls_by_op, compare_op
 from npu_ir.serial.compatibility.edits import migrate_rows
@@ -25,7 +25,7 @@ def check_compatibility(path: str | os.PathLike[str]) -> CompatibilityReport:
     Raises:
         SerializationError: The file is missing, damaged, or from a newer version; says where.
     """
-    path = Path(path)
+    path = require_path(path, SerializationError)
     plugin_manager.get_plugins()
     with open_document(path) as (document, place, tensors), translate_damage(path):
         graph = read_graph_unchecked(document, place, tensors)
@@ -44,7 +44,7 @@ def migrate_ir(path: str | os.PathLike[str]) -> Graph:
     Raises:
         SerializationError: An op has changed in a way that no edit makes up for, or the file is damaged.
     """
-    path = Path(path)
+    path = require_path(path, SerializationError)
     report = check_compatibility(path)
     for op in report.ops:
         if op.verdict is Verdict.INCOMPATIBLE:

@@ -45,6 +45,10 @@ def parse_ir(text: str, constants: Mapping[str, torch.Tensor] | None = None) -> 
         ParseError: The text is not a graph, or a constant is missing or differs; with line and column.
         GraphError: The graph breaks a rule of the IR.
     """
+    if not isinstance(text, str):
+        raise ParseError(
+            f"the text of a graph is a string, not {type(text).__name__}", fix="load_ir(path) reads a file"
+        )
     parser = _GraphParser(text, dict(constants or {}))
     try:
         graph = parser.graph()

@@ -18,7 +18,7 @@ from npu_ir.core.types import TensorType
 from npu_ir.errors import SerializationError
 from npu_ir.graph.binding import bind_weights, flatten_wrappers
 from npu_ir.graph.graph import Graph
-from npu_ir.graph.requirement import require_graph
+from npu_ir.graph.requirement import require_graph, require_path
 from npu_ir.serial.atomic_write import staged_files
 from npu_ir.serial.document import CompanionFiles, StoredData, iterate_document
 from npu_ir.serial.strict_json import MAX_DOCUMENT_BYTES, read_json
@@ -78,7 +78,7 @@ def save_ir(
     """
     require_graph(graph)
     graph.check()
-    path = Path(path)
+    path = require_path(path, SerializationError)
     _require_valid_name(path)
     data = _tensors_to_store(graph)
     fitting = None if weights is None else select_weights(graph, weights)

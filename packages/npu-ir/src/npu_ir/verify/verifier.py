@@ -120,6 +120,11 @@ def verify_ir(
         WeightError: The weights do not fit the graph.
     """
     require_graph(graph)
+    if not isinstance(model, torch.nn.Module):
+        raise VerificationError(
+            f"expected the model of the graph, a torch.nn.Module, got {type(model).__name__}",
+            fix="verify_ir(graph, model, args)",
+        )
     args, kwargs = positional_tuple(args), dict(kwargs or {})
     run = _Verification(graph, model, _add_tied_names(graph, weights or {}), args, kwargs, on)
     random_state = torch.get_rng_state()

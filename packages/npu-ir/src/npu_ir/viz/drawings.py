@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npu_ir.errors import VisualizationError
+from npu_ir.graph.requirement import require_path
 from npu_ir.serial.atomic_write import write_file
 from npu_ir.viz.build import build_diagram
 from npu_ir.viz.diagram import Diagram
@@ -84,8 +85,9 @@ def draw(
         VisualizationError: The suffix is none of these, graphviz is needed and is missing or
             fails, the file cannot be written, or another argument is invalid.
     """
-    require_format(Path(path))
-    return _write(build_diagram(graph, max_nodes, depth, weights), Path(path))
+    file = require_path(path, VisualizationError)
+    require_format(file)
+    return _write(build_diagram(graph, max_nodes, depth, weights), file)
 
 
 def draw_diff(diff: GraphDiff, path: str | os.PathLike[str], *, max_nodes: int = DEFAULT_MAX_NODES) -> Path:
@@ -98,8 +100,9 @@ def draw_diff(diff: GraphDiff, path: str | os.PathLike[str], *, max_nodes: int =
     Raises:
         VisualizationError: As for `draw`.
     """
-    require_format(Path(path))
-    return _write(build_diff_diagram(diff, max_nodes), Path(path))
+    file = require_path(path, VisualizationError)
+    require_format(file)
+    return _write(build_diff_diagram(diff, max_nodes), file)
 
 
 def _write(diagram: Diagram, path: Path) -> Path:

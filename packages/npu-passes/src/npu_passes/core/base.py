@@ -32,8 +32,11 @@ class Numerics:
     rtol: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.rtol) and self.rtol >= 0):
-            raise PassError(f"a tolerance is finite and not negative, not {self.rtol}")
+        is_number = isinstance(self.rtol, (int, float))
+        if not (is_number and math.isfinite(self.rtol) and self.rtol >= 0):
+            raise PassError(
+                f"a tolerance is finite and not negative, not {self.rtol!r}", fix="such as within(1e-5)"
+            )
 
     @property
     def is_exact(self) -> bool:

@@ -43,6 +43,8 @@ def options_of(pass_type: type) -> tuple[Option, ...]:
     Raises:
         PassError: A field has no default, or a type without a text form.
     """
+    if not (isinstance(pass_type, type) and dataclasses.is_dataclass(pass_type)):
+        raise PassError(f"{pass_type!r} is not a class of passes", fix="find_pass(name) returns one")
     return _options_of(cast(Hashable, pass_type))
 
 

@@ -42,6 +42,10 @@ def parse_passes(
     Raises:
         PassError: The text is malformed, a pass or an option is unknown, or a value has the wrong type.
     """
+    if not isinstance(text, str):
+        raise PassError(
+            f"passes are named by text, not by {type(text).__name__}", fix="write 'canonicalize,cse'"
+        )
     return _Parser(text, known, find or find_pass).parse_passes()
 
 

@@ -96,6 +96,8 @@ def find_pass(name: str) -> type[Pass]:
     Raises:
         PassError: No plugin provides it, or the object of this name is not a pass.
     """
+    if not isinstance(name, str):
+        raise PassError(f"a pass is found by its name, not by {name!r}", fix="npu passes lists the names")
     passes = plugin_manager.get_plugins().passes
     if name not in passes:
         fix = suggest_name(name, passes, "npu passes")

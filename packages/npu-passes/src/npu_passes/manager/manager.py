@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import torch
+
 from npu_ir import Graph, GraphError, NpuError
 from npu_ir.core.isolation import pause_gc
 from npu_passes.core.base import Pass
@@ -57,11 +59,15 @@ class PassManager:
         dump_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         if type(max_rounds) is not int or max_rounds < 1:
-            raise PassError(f"passes run in at least one round, not in {max_rounds}")
+            raise PassError(f"passes run in at least one round, not in {max_rounds!r}", fix="max_rounds=10")
         if checked is not None and not isinstance(checked, Checked):
             raise PassError(f"checked is the data to check on, not {checked!r}", fix="checked=Checked()")
         if isinstance(passes, (str, Pass, type)):
             passes = [passes]
+        if isinstance(passes, torch.Tensor) or not isinstance(passes, Iterable):
+            raise PassError(
+                f"expected passes, got {type(passes).__name__}", fix="name some: PassManager('cse,dead-code')"
+            )
         self.passes = tuple(sort_passes([item for given in passes for item in _instantiate(given)]))
         self.max_rounds = max_rounds
         self.checked = checked

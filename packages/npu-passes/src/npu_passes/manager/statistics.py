@@ -15,6 +15,7 @@ from npu_ir import Graph, OpNode, TensorType, Value
 from npu_ir.core.literals import Literal
 from npu_ir.core.storage import span_bytes
 from npu_ir.core.types import Type
+from npu_ir.graph.requirement import require_graph
 from npu_ir.ops.calls import bind_arguments
 from npu_ir.ops.effects import is_view
 from npu_ir.ops.schema import find_op, schema_of
@@ -211,6 +212,7 @@ class GraphStatistics:
 
 def graph_statistics(graph: Graph, counter: FlopCounter | None = None) -> GraphStatistics:
     """Return the size of a graph as it is now; linear in the number of its nodes."""
+    require_graph(graph)
     parts = list(graph.graphs())
     body = [node for part in parts for node in part.body]
     constants = [value.data for part in parts for value in part.constants.values()]

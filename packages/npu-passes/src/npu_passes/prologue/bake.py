@@ -13,6 +13,7 @@ from npu_ir.core.naming import unique_name
 from npu_ir.core.node import external_names
 from npu_ir.core.storage import element_span, is_dense, storage_address
 from npu_ir.graph.binding import bind_weights, flatten_wrappers
+from npu_ir.graph.requirement import require_graph, require_weights
 from npu_ir.graph.specialize import replace_by_literal
 from npu_ir.interpreter.prologue import Prologue
 from npu_ir.ops.inference import infer_types
@@ -58,9 +59,11 @@ def bake(
         WeightError: Weights are missing, unexpected, or of the wrong shape or dtype.
         ExecutionError: A node of the prologue fails.
     """
+    require_graph(graph)
     graph.check()
     if isinstance(weights, (str, os.PathLike)):
         weights = load_weights(weights, graph)
+    require_weights(weights)
     supplied = flatten_wrappers(weights or {})
     bound = bind_weights(graph, supplied)
     device = next((tensor.device for tensor in bound.values()), _CPU)

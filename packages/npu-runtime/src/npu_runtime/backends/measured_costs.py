@@ -18,6 +18,7 @@ import torch
 from npu_ir import OpNode
 from npu_ir.core.literals import format_literal
 from npu_ir.errors import SerializationError
+from npu_ir.graph.requirement import require_path
 from npu_ir.plugins.backend import Backend
 from npu_ir.serial.atomic_write import write_file
 from npu_ir.serial.strict_json import Location, RecordKeys, read_as, read_json, read_record
@@ -74,7 +75,7 @@ def describe_machine(backends: Sequence[Backend], threads: int | None) -> dict[s
 
 def tuning_path(graph_path: str | os.PathLike[str]) -> Path:
     """Return the path of the measured costs beside a graph: ``net.tuning.json`` for ``net.json``."""
-    path = Path(graph_path)
+    path = require_path(graph_path, SerializationError)
     if path.name.endswith(".tuning.json"):
         return path
     return path.with_name(f"{path.name.removesuffix('.json')}.tuning.json")

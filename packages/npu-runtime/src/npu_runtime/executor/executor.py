@@ -14,7 +14,7 @@ import torch
 from npu_ir import ExecutionError, Graph, SerializationError, Value, WeightError
 from npu_ir.core.isolation import pause_gc
 from npu_ir.core.structure import make_unflatten
-from npu_ir.graph.requirement import positional_tuple, require_graph
+from npu_ir.graph.requirement import positional_tuple, require_graph, require_weights
 from npu_ir.interpreter.run_nodes import Observer
 from npu_ir.plugins.backend import Backend
 from npu_runtime._torch.opaque_calls import opaque
@@ -149,6 +149,7 @@ class IRExecutor:
         # Everything built here stays alive: garbage collection would take longer than the construction.
         with pause_gc():
             require_graph(graph)
+            require_weights(constants, "constants=")
             graph.check_edits()  # what was extracted, loaded or parsed has been checked as a whole
             self.backends: tuple[Backend, ...]
             self.device: torch.device
@@ -515,4 +516,7 @@ class IRExecutor:
 
 def _require_threads(threads: int | None) -> None:
     if threads is not None and (type(threads) is not int or threads < 1):
-        raise ExecutionError(f"an executor uses at least one thread, not {threads!r}")
+        raise ExecutionError(
+            f"an executor uses at least one thread, not {threads!r}",
+            fix="give a number, or leave threads= out for that of the process",
+        )

@@ -190,7 +190,7 @@ def _resolve_device(device: torch.device | str) -> torch.device:
     """Return a device with its index; refuse one that PyTorch cannot use."""
     try:
         return torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError, TypeError) as error:
+    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise ExecutionError(
             f"PyTorch cannot use the device {str(device)!r} here: {reason}",

@@ -31,6 +31,10 @@ def resolve_donated(graph: Graph, donate: Collection[str] | Mapping[str, int]) -
     """
     if isinstance(donate, str):
         raise ExecutionError(f"donate={donate!r} is not a collection of names", fix=f"donate=({donate!r},)")
+    if not isinstance(donate, Collection) or not all(isinstance(name, str) for name in donate):
+        raise ExecutionError(
+            f"donate={donate!r} is not a collection of names", fix="give names of inputs: donate=('cache',)"
+        )
     given = dict(donate) if isinstance(donate, Mapping) else dict.fromkeys(donate)
     known = [value.name for value in graph.inputs if isinstance(value.type, TensorType)]
     for name, index in given.items():

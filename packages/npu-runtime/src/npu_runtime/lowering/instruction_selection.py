@@ -18,6 +18,7 @@ from npu_ir.ops.calls import Binding, Slot
 from npu_ir.ops.effects import is_pure, is_random, is_view
 from npu_ir.ops.execution import binding_of, execute_node
 from npu_ir.ops.schema import Op, find_op
+from npu_ir.ops.trusted_layouts import accept_any_layout
 from npu_ir.plugins import plugin_manager
 from npu_runtime._torch.ops import HigherOrderOperator, OpOverload
 from npu_runtime.backends.partition import ATEN, Partition
@@ -79,10 +80,18 @@ def _drop_untrusted_traits(instruction: Instruction, as_stated: set[Value]) -> I
     if traits is None:
         return instruction
     if not as_stated.issuperset(instruction.inputs):
-        return replace(instruction, traits=traits.without_memory_traits(len(instruction.inputs)))
+        traits = traits.without_memory_traits(len(instruction.inputs))
+        return replace(instruction, function=_accept_any_layout(instruction), traits=traits)
     pairs = zip(instruction.outputs, traits.has_stated_strides, strict=True)
     as_stated.update(value for value, is_so in pairs if is_so)
     return instruction
+
+
+def _accept_any_layout(instruction: Instruction) -> Callable[..., Any]:
+    """Return the function of an instruction; where its kernel trusts strides, one that does not."""
+    op = find_op(instruction.nodes[0].op_type)
+    safe = accept_any_layout(op)
+    return instruction.function if safe is op else safe
 
 
 # Partitions of other backends

@@ -12,6 +12,8 @@ import torch
 from npu_ir.core.structure import flatten, unflatten
 from npu_runtime.errors import TracingError
 
+_SPARSE = {torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc}
+
 # Positional and keyword arguments.
 Batch: TypeAlias = "tuple[tuple[Any, ...], Mapping[str, Any]]"
 
@@ -61,12 +63,21 @@ def _copy_to(device: torch.device, call: Batch) -> Batch:
 
 
 def batch_signature(batch: tuple[Any, ...], named: Mapping[str, Any]) -> Hashable:
-    """Return the signature of a batch: structure, types of its tensors, and its other leaves by value."""
+    """Return the signature of a batch: structure, types of its tensors, and its other leaves by value.
+
+    Raises:
+        TracingError: A tensor is sparse.
+    """
     leaves, structure = flatten((batch, dict(named)))
     return structure, tuple(map(_leaf_signature, leaves))
 
 
 def _leaf_signature(item: Any) -> Hashable:
     if isinstance(item, torch.Tensor):
+        if item.layout in _SPARSE:
+            raise TracingError(
+                f"the batch has a tensor of the layout {item.layout}, which steps do not take",
+                fix="give a dense one: .to_dense()",
+            )
         return type(item), item.shape, item.stride(), item.dtype, item.device
     return type(item), repr(item)

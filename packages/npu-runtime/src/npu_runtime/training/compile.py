@@ -116,7 +116,7 @@ def get_artifact(name: str) -> CompileArtifact:
     Raises:
         CaptureError: No live artifact has this name.
     """
-    artifact = _ARTIFACTS.get(name)
+    artifact = _ARTIFACTS.get(name) if isinstance(name, str) else None
     if artifact is None:
         known = ", ".join(sorted(_ARTIFACTS)) or "none"
         raise CaptureError(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from npu_ir.diff.graph_diff import GraphDiff
 from npu_ir.errors import VisualizationError
-from npu_ir.graph.requirement import require_graph
+from npu_ir.graph.requirement import require_graph, require_path
 from npu_ir.serial.atomic_write import write_file
 from npu_ir.viz.captions import make_printable
 from npu_ir.viz.page.difference import diff_documents, diff_summary
@@ -84,12 +84,17 @@ def write_html(
     Raises:
         VisualizationError: As for `to_html`, or the file cannot be written.
     """
+    file = require_path(path, VisualizationError)
     content = to_html(item, overlays=overlays).encode()
     try:
-        write_file(Path(path), content)
+        write_file(file, content)
     except OSError as error:
-        raise VisualizationError(f"cannot write the page: {error.strerror}", where=str(path)) from error
-    return Path(path)
+        raise VisualizationError(
+            f"cannot write the page: {error.strerror}",
+            where=str(path),
+            fix="give the path of a file in a folder that exists",
+        ) from error
+    return file
 
 
 def notebook_html(item: Graph | GraphDiff) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from npu_ir import Graph, OpNode
+from npu_ir.graph.requirement import require_graph
 from npu_ir.plugins.backend import Backend
 from npu_passes.manager.statistics import FlopCounter
 from npu_runtime.backends.measured_costs import MeasuredCosts
@@ -70,6 +71,7 @@ def explain_graph(
     Raises:
         BackendError: There is no such backend, or it violates its interface.
     """
+    require_graph(graph)
     overwritable = held_contents(graph)
     return explain_lowered(
         lower(graph, named_backends(backends), overwritable=overwritable, measured=measured)

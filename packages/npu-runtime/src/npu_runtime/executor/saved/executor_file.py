@@ -7,13 +7,13 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from npu_ir import Graph, SerializationError, TensorType, Value
 from npu_ir.core.node import InputKind, external_names
+from npu_ir.graph.requirement import require_path
 from npu_ir.plugins import plugin_manager
 from npu_ir.plugins.backend import Backend
 from npu_ir.serial.atomic_write import staged_files
@@ -149,7 +149,7 @@ def write_executor(saved: SavedExecutor, path: str | os.PathLike[str]) -> None:
     Raises:
         SerializationError: A tensor cannot be stored, or the file cannot be written.
     """
-    path = Path(path)
+    path = require_path(path, SerializationError)
     native = {node for node, name in zip(saved.graph.body, saved.chosen, strict=True) if name != ATEN}
     frozen = freeze(saved.graph, saved.bound, native)
     tensors, data = _select_tensors(frozen.graph, saved.bound, saved.device)
@@ -227,7 +227,7 @@ def read_executor(path: str | os.PathLike[str]) -> SavedExecutor:
         SerializationError: The file is missing, damaged, or of another kind or version; or it was made in
             another environment: the error says what differs.
     """
-    path = Path(path)
+    path = require_path(path, SerializationError)
     place = Location(str(path))
     with TensorFile(path) as file:
         content = _read_content(file.metadata, place)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import optim
 from torch.optim import Optimizer
 
 from npu_runtime._torch.node_provenance import optimizer_phase
@@ -53,6 +54,10 @@ def require_traceable(optimizer: Optimizer) -> None:
         )
 
 
+# Adam and AdamW have ops of their own for this.
+_COUNTED_IN_FLOAT64 = (optim.Adagrad, optim.Adamax, optim.NAdam, optim.RAdam)
+
+
 @contextlib.contextmanager
 def make_traceable(
     optimizer: Optimizer,
@@ -87,7 +92,7 @@ def make_traceable(
             )
         before_step()
         # With the flag, torch.optim takes the capturable path without asking for a CUDA device.
-        with optimizer_phase(), compiler_flag():
+        with optimizer_phase(), compiler_flag(), _counting_in_float64(optimizer):
             step()
         _write_replaced_state(optimizer, parameters, state)
 
@@ -108,6 +113,25 @@ def make_traceable(
                 del optimizer.step
             else:
                 optimizer.step = own  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def _counting_in_float64(optimizer: Optimizer) -> Iterator[None]:
+    """Let a step read its counters as float64 for the block, as it reads them in eager mode: as numbers.
+
+    The capturable path computes in the dtype of the counter. In float32, ``1 - beta2**step`` of RAdam and
+    NAdam loses four digits to cancellation with the default betas.
+    """
+    if type(optimizer) not in _COUNTED_IN_FLOAT64:
+        yield
+        return
+    counted = [entries for entries in optimizer.state.values() if "step" in entries]
+    dtypes = [entries["step"].dtype for entries in counted]
+    for entries in counted:
+        entries["step"] = entries["step"].to(torch.float64)
+    yield
+    for entries, dtype in zip(counted, dtypes, strict=True):
+        entries["step"] = entries["step"].to(dtype)
 
 
 def _traced_groups(optimizer: Optimizer, prefix: str, numbers: Mapping[str, Any]) -> list[dict[str, Any]]:

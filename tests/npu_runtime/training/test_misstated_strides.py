@@ -1,0 +1,71 @@
+"""Gradients whose strides FakeTensors state wrongly, read by kernels that trust them (torch 2.13)."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn, optim
+from torch.nn.functional import mse_loss
+
+from npu_runtime import TrainStep
+
+
+class Patches(nn.Module):
+    """A convolution with a group norm, whose pixels become tokens: their gradient comes back transposed."""
+
+    def __init__(self, activation: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, 8, 1), nn.GroupNorm(2, 8), activation)
+        self.tokens = nn.Linear(8, 5)
+
+    def forward(self, images: torch.Tensor) -> Any:
+        return self.tokens(self.layers(images).flatten(2).transpose(1, 2)).mean(1)
+
+
+ACTIVATIONS = [nn.ELU(), nn.Hardswish(), nn.Hardsigmoid(), nn.Softplus(), nn.Hardtanh(), nn.GELU()]
+
+
+def _trained(step: Any, model: nn.Module) -> list[torch.Tensor]:
+    torch.manual_seed(1)
+    for _ in range(2):
+        step(torch.randn(2, 3, 4, 5), torch.randn(2, 5))
+    return [item.detach().clone() for item in model.parameters()]
+
+
+def _eager(model: nn.Module, run: Any) -> list[torch.Tensor]:
+    optimizer = optim.SGD(model.parameters(), 0.5)
+
+    def step(images: torch.Tensor, target: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        mse_loss(run(images), target).backward()
+        optimizer.step()
+
+    return _trained(step, model)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=lambda item: type(item).__name__)
+@pytest.mark.parametrize("backend", ["aten", "host"])
+def test_a_step_gives_a_group_norm_its_gradient_in_the_layout_it_reads(
+    backend: str, activation: nn.Module
+) -> None:
+    torch.manual_seed(0)
+    model = Patches(activation)
+    wanted = _eager(copied := copy.deepcopy(model), copied)
+
+    found = _trained(TrainStep(model, optim.SGD(model.parameters(), 0.5), mse_loss, backend=backend), model)
+
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_compiled_backward_pass_gives_a_group_norm_its_gradient_in_the_layout_it_reads(
+    dynamic: bool,
+) -> None:
+    torch.manual_seed(0)
+    model = Patches(nn.ELU())
+    wanted = _eager(copied := copy.deepcopy(model), copied)
+
+    found = _eager(model, torch.compile(model, backend="npu", dynamic=dynamic))
+
+    torch.testing.assert_close(found, wanted)
