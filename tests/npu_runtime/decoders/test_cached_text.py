@@ -51,6 +51,28 @@ def test_a_text_whose_executor_was_reset_does_not_go_on() -> None:
     assert made.generate(PROMPTS, max_new_tokens=6).shape == (2, 17)
 
 
+@pytest.mark.parametrize("position", [0, 5, 11, 15])
+def test_tokens_behind_a_position_are_forgotten(position: int) -> None:
+    made = decoder(4)
+    text = made.generate(PROMPTS, max_new_tokens=5, sampling=PENALTY)
+
+    made.position = position
+    found = made.generate(text[:, position:], max_new_tokens=6, sampling=PENALTY, reset=False)
+
+    expected = made.generate(text, max_new_tokens=6, sampling=PENALTY)
+    assert torch.equal(torch.cat([text[:, :position], found], 1), expected)
+
+
+@pytest.mark.parametrize("position", [-1, 16, 2.0, True, None])
+def test_a_position_that_is_not_in_use_is_refused(position: Any) -> None:
+    made = decoder(4)
+    made.generate(PROMPTS, max_new_tokens=5)
+
+    with pytest.raises(UsageError, match="not an integer from 0 to 15, which are in use"):
+        made.position = position
+    assert made.position == 15
+
+
 def test_samplings_that_are_long_past_are_forgotten() -> None:
     made = decoder(4)
 

@@ -274,6 +274,16 @@ def test_padding_of_a_recurrent_model_is_refused() -> None:
     assert list(made.graphs.by_count) == [1]
 
 
+def test_a_recurrent_model_cannot_forget_its_last_tokens() -> None:
+    model, graphs = extracted("mamba")
+    made = Decoder(graphs, model.state_dict())
+    made.feed(PROMPTS)
+
+    with pytest.raises(UsageError, match="one state for all tokens, and cannot forget the last ones"):
+        made.position = 1
+    assert made.position == PROMPTS.shape[1]
+
+
 def test_what_is_no_decoder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="max_length has positive integers, not 0"):
         extract_decoder(configuration("gpt2"), max_length=0)

@@ -50,6 +50,25 @@ class CachedText:
         self.uses += 1
         self.is_changing = False
 
+    def go_back(self, position: int) -> None:
+        """Forget the tokens from a position on.
+
+        Raises:
+            UsageError: It is not among those in use; or the model keeps no tokens apart.
+        """
+        self.require_current()
+        if type(position) is not int or not 0 <= position <= self.position:
+            raise UsageError(
+                f"the position is {position!r}, not an integer from 0 to {self.position}, which are in use"
+            )
+        if self._graphs.is_recurrent and position < self.position:
+            raise UsageError(
+                "a recurrent model has one state for all tokens, and cannot forget the last ones",
+                fix="call reset(), and give the text from its beginning",
+            )
+        self.position = position
+        self.uses += 1
+
     def append(
         self, tokens: Tensor, padding: Sequence[int] | None, source: Sequence[Tensor] | None
     ) -> Tensor:

@@ -87,8 +87,13 @@ class Decoder:
 
     @property
     def position(self) -> int:
-        """The number of positions of the cache that are in use."""
+        """The number of positions of the cache that are in use; to set it back forgets the tokens behind."""
         return self._text.position
+
+    @position.setter
+    def position(self, position: int) -> None:
+        with self._turn.lock:
+            self._text.go_back(position)
 
     def executor(self, count: int = 1) -> IRExecutor:
         """Return the executor for calls of so many tokens, for `explain` and `profile`.
