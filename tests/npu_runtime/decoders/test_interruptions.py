@@ -9,8 +9,11 @@ import pytest
 import torch
 
 from npu_ir.errors import UsageError
+from npu_runtime import Decoder
 from npu_runtime.decoders.cached_text import CachedText
+from npu_runtime.decoders.token_loop import TokenStep
 from npu_runtime.executor.executor import IRExecutor
+from tests.npu_runtime.decoders.test_encoder import SOURCE, START, extracted
 from tests.npu_runtime.decoders.test_token_loop import PROMPTS, decoder
 from tests.support.processes import run_python
 
@@ -112,3 +115,50 @@ def test_a_text_that_was_interrupted_before_it_was_noted_does_not_go_on(
         with pytest.raises(UsageError, match="the last call of the decoder was interrupted: it is unknown"):
             use()
     assert torch.equal(made.generate(PROMPTS, max_new_tokens=6), expected)
+
+
+def test_an_interruption_between_two_writes_does_not_change_what_later_calls_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = decoder(4)
+    expected = made.feed(PROMPTS[:, :4])
+    made.reset()
+    fill = torch.Tensor.fill_
+
+    def interrupt(tensor: torch.Tensor, number: int) -> None:
+        fill(tensor, number)
+        if tensor is made._text._last:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.Tensor, "fill_", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            made.feed(PROMPTS[:, :3])  # fewer than the graph is for
+
+    assert torch.equal(made.feed(PROMPTS[:, :4]), expected)
+
+
+@pytest.mark.parametrize(("owner", "name"), [(CachedText, "empty"), (TokenStep, "read")])
+def test_a_source_is_not_read_after_an_interruption_between_its_parts(
+    owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, graphs = extracted("t5")
+    made = Decoder(graphs, model.state_dict(), backend="host")
+    made.encode(SOURCE)
+    expected = made.generate(max_new_tokens=6)
+    write = getattr(owner, name)
+
+    def interrupt(*arguments: Any) -> None:
+        write(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            made.encode(SOURCE.flip(1))
+
+    for use in (lambda: made.feed(START), lambda: made.generate(max_new_tokens=6)):
+        with pytest.raises(UsageError, match="the decoder has no source to read\n  fix: call encode"):
+            use()
+    made.encode(SOURCE)
+    assert torch.equal(made.generate(max_new_tokens=6), expected)

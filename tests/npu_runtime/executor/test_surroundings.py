@@ -259,3 +259,45 @@ def test_an_executor_in_a_forked_process_does_not_wait_for_the_state_of_its_pare
     done = run_python(FORK_WITHIN_A_CALL, held_by)
 
     assert done.stdout.splitlines() == [seen, seen, "[1.0, 1.0]", f"7 {count}"], done.stderr
+
+
+FORK_WHILE_ONE_IS_MADE = """
+import os, signal, threading
+import torch
+from torch import nn
+from npu_ir import extract_ir
+from npu_runtime import IRExecutor
+
+model = nn.Linear(3, 4)
+graph = extract_ir(model, (torch.ones(5, 3),), dynamic_shapes=({0: torch.export.Dim("b")},))
+executor = IRExecutor(graph, model.state_dict(), backend="host")
+sizes, held, ended = executor._engine.fixed_sizes, threading.Event(), threading.Event()
+make = sizes._make
+
+def wait(*arguments):
+    held.set()
+    ended.wait()
+    return make(*arguments)
+
+sizes._make = wait
+thread = threading.Thread(target=executor, args=(torch.ones(5, 3),))
+thread.start()
+held.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    sizes._make = make
+    x = torch.ones(7, 3)
+    os._exit(7 if torch.allclose(executor(x), model(x)) else 1)
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+ended.set()
+thread.join()
+print(status)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+def test_a_forked_process_does_not_wait_for_an_executor_of_other_sizes_that_its_parent_makes() -> None:
+    done = run_python(FORK_WHILE_ONE_IS_MADE)
+
+    assert done.stdout.split() == ["7"], done.stderr

@@ -209,12 +209,14 @@ void Product::run(void* workspace, const Operand& bias, const Finish& finish) co
   }
 }
 
-// Some panels at a time, each far from the next; what remains one by one. Sums are the same however many are read at a time.
+// Some panels at a time, each far from the next; what remains one by one. Sums are the same however many are read at a
+// time, but not those of panels one by one, so that which ones remain depends on the shape alone.
 void Product::run_streams(Stage stage) const {
-  const int64_t whole = problem_.n / width_, threads = is_large_ ? thread_count() : 1;
-  const int64_t streams = problem_.m == 1 && (threads == 1 || whole >= 2 * kMostStreams * threads) ? kMostStreams : 2;
-  const int64_t apart = whole / streams, tasks = std::min(apart, 4 * threads);
-  stage.panel = apart * streams;
+  const int64_t most = problem_.m == 1 ? kMostStreams : 2, streamed = problem_.n / width_ / most * most;
+  const int64_t threads = is_large_ ? thread_count() : 1;
+  const int64_t streams = threads == 1 || streamed >= 2 * most * threads ? most : 2;
+  const int64_t apart = streamed / streams, tasks = std::min(apart, 4 * threads);
+  stage.panel = streamed;
   stage.panels = panels_ - stage.panel;
   stage.rows_of_part = problem_.m;
   stage.row_parts = 1;

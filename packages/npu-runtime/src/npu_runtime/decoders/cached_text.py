@@ -90,6 +90,7 @@ class CachedText:
                 part = torch.nn.functional.pad(part, (0, count - used))
             self._start.fill_(self.position)
             if used != self._used:
+                self._used = 0  # until it is written: Ctrl-C may come in between
                 self._last.fill_(used - 1)
                 self._used = used
             self.is_changing = True

@@ -124,9 +124,12 @@ class Decoder:
         if self._source is None:
             raise UsageError("the model has no encoder", fix="pass tokens to feed() or generate()")
         with self._turn.lock:
-            self._source.encode(source, mask)
-            self._choices.read(self._source.encoded())
-            self.reset()
+            encoded = self._source.encode(source, mask)
+            # Until cache and loops are those of the new source, too: Ctrl-C may come in between.
+            self._source.set(None)
+            self._text.empty()
+            self._choices.read(encoded)
+            self._source.set(encoded)
 
     @opaque
     def reset(self) -> None:

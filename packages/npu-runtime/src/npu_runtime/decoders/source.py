@@ -25,18 +25,21 @@ class Source:
         self._encoder = encoder
         self._encoded: list[Tensor] | None = None
 
-    def encode(self, source: Tensor, mask: Tensor | None) -> None:
-        """Read tokens, or features; see `Decoder.encode`."""
+    def encode(self, source: Tensor, mask: Tensor | None) -> list[Tensor]:
+        """Return what the model reads of tokens, or of features: `set` takes it. See `Decoder.encode`."""
         if self._graphs.reads_tokens:
             tokens, is_used = self._padded(source, mask)
-            self._encoded = [is_used, *self._encoder(tokens, is_used)]
-            return
+            return [is_used, *self._encoder(tokens, is_used)]
         if mask is not None:
             raise UsageError("features have no mask", fix="leave it out")
         if not isinstance(source, Tensor):
             raise UsageError(f"features are a tensor, not {type(source).__name__}")
         require_data(source, "features")
-        self._encoded = list(self._encoder(source.to(self._encoder.device)))
+        return list(self._encoder(source.to(self._encoder.device)))
+
+    def set(self, encoded: list[Tensor] | None) -> None:
+        """Have the model read this from now on; nothing, if it is None."""
+        self._encoded = encoded
 
     def encoded(self) -> list[Tensor]:
         """Return the mask of the tokens, if they are tokens, and the results of the encoder.

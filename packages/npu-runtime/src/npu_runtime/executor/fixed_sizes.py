@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -10,6 +9,7 @@ from npu_ir import Graph, TensorType
 from npu_ir.core.node import Value
 from npu_ir.errors import GraphError
 from npu_runtime.executor.bound_weights import BoundWeights
+from npu_runtime.executor.turn import Turn
 
 if TYPE_CHECKING:
     from npu_runtime.executor.executor import IRExecutor
@@ -47,7 +47,7 @@ class FixedSizes:
         self._make = make
         self._weights = self._shared = weights
         self._names = open_sizes(graph)
-        self._lock = threading.RLock()
+        self._turn = Turn()
         self._chosen: set[_Key] = set()
         self._executors: dict[_Key, IRExecutor] = {}
 
@@ -61,7 +61,7 @@ class FixedSizes:
         return self._add(key) if found is None else found
 
     def _add(self, key: _Key) -> IRExecutor | None:
-        with self._lock:
+        with self._turn.lock:
             if key in self._executors or (key not in self._chosen and len(self._chosen) >= self._limit):
                 return self._executors.get(key)
             sizes = {name: size for name, size in zip(self._names, key, strict=True) if size is not None}
@@ -77,7 +77,7 @@ class FixedSizes:
 
     def bind(self, weights: BoundWeights) -> None:
         """Use other weights: the executors are made anew."""
-        with self._lock:
+        with self._turn.lock:
             self._weights = self._shared = weights
             self._executors = {}
 
