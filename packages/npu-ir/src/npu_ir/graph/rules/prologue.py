@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING
 
 from npu_ir.core.node import InputKind, OpNode, Value
 from npu_ir.ops.effects import is_pure
+from npu_ir.ops.execution import find_installed_op
 
 if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph
+
+
+UNKNOWN_OP_FIX = "install, or import, the package that defines the op; ops of npu:: are those of npu-passes"
 
 
 def call_dependence(graph: Graph, value: Value) -> str | None:
@@ -33,8 +37,10 @@ def prologue_obstacle(graph: Graph, node: OpNode) -> str | None:
         reason = call_dependence(graph, value)
         if reason is not None:
             return reason
-    if not is_pure(node):
-        return f"{node.op_type} is not known to compute the same each time, and nothing else"
+    # The first look may come before plugins are loaded.
+    if not is_pure(node) and ((is_unknown := find_installed_op(node.op_type) is None) or not is_pure(node)):
+        reason = ": neither PyTorch nor an installed plugin has it" if is_unknown else ""
+        return f"{node.op_type} is not known to compute the same each time, and nothing else{reason}"
     for value in node.outputs:
         if value.type.symbols:
             return f"%{value.name} is {value.type}, of a size that is not fixed"
