@@ -84,19 +84,6 @@ def is_executable(op_type: str) -> bool:
     return op_type in plugin_manager.registry().table("execution") or find_op(op_type) is not None
 
 
-def find_installed_op(op_type: str) -> Op | None:
-    """Return the op of this name that PyTorch has, or that a plugin registers with it; None if neither.
-
-    Raises:
-        PluginError: The op is not known, and plugins are being loaded.
-    """
-    op = find_op(op_type)
-    if op is None:
-        plugin_manager.get_plugins()
-        op = find_op(op_type)
-    return op
-
-
 def execute_node(
     node: OpNode,
     inputs: Sequence[Any],

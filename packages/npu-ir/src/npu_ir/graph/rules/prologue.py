@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from npu_ir.core.node import InputKind, OpNode, Value
 from npu_ir.ops.effects import is_pure
-from npu_ir.ops.execution import find_installed_op
+from npu_ir.ops.schema import find_op
+from npu_ir.plugins import plugin_manager
 
 if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph
@@ -37,9 +38,10 @@ def prologue_obstacle(graph: Graph, node: OpNode) -> str | None:
         reason = call_dependence(graph, value)
         if reason is not None:
             return reason
-    # The first look may come before plugins are loaded.
-    if not is_pure(node) and ((is_unknown := find_installed_op(node.op_type) is None) or not is_pure(node)):
-        reason = ": neither PyTorch nor an installed plugin has it" if is_unknown else ""
+    if not is_pure(node):
+        plugin_manager.get_plugins()  # they may register the op, or one in its regions
+    if not is_pure(node):
+        reason = "" if find_op(node.op_type) else ": neither PyTorch nor an installed plugin has it"
         return f"{node.op_type} is not known to compute the same each time, and nothing else{reason}"
     for value in node.outputs:
         if value.type.symbols:
