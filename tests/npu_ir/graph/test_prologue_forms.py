@@ -54,6 +54,8 @@ def test_regions_of_a_node_in_the_prologue_stand_in_the_braces() -> None:
     "reads an input": ("self=%w", "self=%x",
         "node 'half' cannot move to the prologue: %x is an input of the call\n  at: line 7"),
     "reads the body": ("self=%half", "self=%y", "%y is read before it is produced\n  at: line 8"),
+    "unknown op": ("aten.relu.default(self=%half)", "npu.unheard_of.default(self=%half)",
+        "neither PyTorch nor an installed plugin has it\n  at: line 8.*\n  fix: install, or import"),
     "no brace": ("  prologue {", "  prologue", "expected '{', got 'half'"),
     "behind the body": ("  prologue {", "  %z: f32[2] = aten.relu.default(self=%x)\n  prologue {",
         r"expected '\(', got '{'"),
@@ -97,6 +99,8 @@ def stating(prologue: Any) -> tuple[Callable[[Any], Any], str]:
     **{f"stating {number!r}": stating(number) for number in (4, -1, True, 1.0, "2", None)},
     "a node of the body": (lambda d: d.update(prologue=3),
         r"'y' cannot move to the prologue: %x is an input of the call\n  at: .*graph.json: nodes\[2\]"),
+    "unknown op": (lambda d: d["nodes"][1].update(op="npu.unheard_of.default"),
+        r"neither PyTorch nor an installed plugin has it\n  at: .*nodes\[1\]\n  fix: install, or import"),
     "updates what it reads": (lambda d: d["updates"].append(["w", "y"]),
         r"%w cannot be updated: node 'half' of the prologue reads it\n  at: .*graph.json: updates\[1\]"),
 })  # fmt: skip

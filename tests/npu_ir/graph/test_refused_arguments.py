@@ -46,12 +46,17 @@ PATHS: dict[str, tuple[type[NpuError], Callable[[Any], object]]] = {
 }
 
 
+class PathOfBytes:
+    def __fspath__(self) -> bytes:
+        return b"graph.json"
+
+
 @pytest.mark.smoke
 @pytest.mark.parametrize("name", PATHS)
 def test_what_is_not_a_path_is_refused(name: str) -> None:
     error, function = PATHS[name]
 
-    for given in (None, 3, b"graph.json", "", GRAPH):
+    for given in (None, 3, b"graph.json", "", GRAPH, PathOfBytes()):
         with pytest.raises(
             error, match="a file is given by its path, a string or a pathlib.Path, not"
         ) as info:
@@ -74,7 +79,7 @@ def test_weights_without_names_are_refused(weights: dict[Any, torch.Tensor]) -> 
 
 @pytest.mark.parametrize("args", [None, 3, torch.ones(3, 4), GRAPH, range(3)])
 def test_arguments_of_an_extraction_are_in_a_tuple_or_list(args: Any) -> None:
-    with pytest.raises(ExportError, match="expected a tuple of arguments and a dict of keyword arguments"):
+    with pytest.raises(ExportError, match=f"arguments by name, got {type(args).__name__}\n"):
         extract_ir(MODEL, args)
 
 
@@ -93,6 +98,12 @@ def test_the_name_of_a_graph_is_text(name: Any) -> None:
 def test_a_graph_is_verified_against_a_module(model: Any) -> None:
     with pytest.raises(VerificationError, match="expected the model of the graph, a torch.nn.Module, got"):
         verify_ir(GRAPH, model, ROWS)
+
+
+@pytest.mark.parametrize("weights", [MODEL, [("weight", torch.ones(2, 4))], "net.safetensors"])
+def test_a_graph_is_verified_with_weights_by_name(weights: Any) -> None:
+    with pytest.raises(WeightError, match="weights are tensors by name, not"):
+        verify_ir(GRAPH, MODEL, ROWS, weights=weights)
 
 
 @pytest.mark.parametrize("text", [None, b"graph", GRAPH, ["graph"]])

@@ -56,7 +56,7 @@ def test_the_fix_says_how_to_get_a_graph_from_what_was_given(item: Any, message:
 
 
 def test_a_module_in_place_of_weights_is_refused() -> None:
-    with pytest.raises(WeightError, match=r"a state_dict or the path of a file, not Linear\n  fix: pass"):
+    with pytest.raises(WeightError, match=r"tensors by name, not Linear\n  fix: pass"):
         execute_ir(GRAPH, (X,), weights=MODEL)  # type: ignore[arg-type]
 
 

@@ -45,5 +45,5 @@ def test_what_is_not_a_graph_is_refused(function: Callable[[Any], object]) -> No
 
 
 def test_a_graph_is_baked_with_tensors_by_name() -> None:
-    with pytest.raises(WeightError, match="weights are a state_dict or the path of a file, not Linear"):
+    with pytest.raises(WeightError, match="weights are tensors by name, not Linear"):
         bake(Graph(), torch.nn.Linear(2, 2))  # type: ignore[arg-type]

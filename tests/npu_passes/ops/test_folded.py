@@ -145,3 +145,15 @@ def test_a_large_weight_is_folded_part_by_part(
 
     assert all(map(torch.equal, by_parts, at_once))
     assert by_parts[0].stride() == weight.stride()
+
+
+@pytest.mark.parametrize("trained", ["variance", "gamma"])
+def test_statistics_of_a_large_fixed_weight_have_gradients(trained: str) -> None:
+    weight, norm = torch.randn(130, 192, 3, 3), statistics(130)
+    norm[trained].requires_grad_()
+
+    (gradient,) = torch.autograd.grad([item.sum() for item in fold(weight, None, norm)], norm[trained])
+
+    small = fold(weight.sum((1, 2, 3))[:, None], None, norm)
+    (expected,) = torch.autograd.grad([item.sum() for item in small], norm[trained])
+    torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-4)

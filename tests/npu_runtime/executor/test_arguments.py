@@ -108,7 +108,7 @@ def linear_graph() -> tuple[Graph, dict[str, torch.Tensor]]:
     pytest.param({"device": "nope"}, ExecutionError, r"cannot use the device 'nope' here: ", id="no-device"),
     pytest.param({"device": 3.5}, ExecutionError, r"cannot use the device '3.5' here: ", id="device-number"),
     pytest.param({"share": "ex"}, ExecutionError, r"share='ex' is not an executor", id="share"),
-    pytest.param({"weights": 5}, WeightError, r"a state_dict or the path of a file, not int", id="weights"),
+    pytest.param({"weights": 5}, WeightError, r"weights are tensors by name, not int", id="weights"),
     pytest.param({"passes": 5}, PassError, r"5 names no passes", id="passes"),
     pytest.param({"passes": "nope"}, PassError, r"nope", id="pass-name"),
     pytest.param({"backend": 5}, BackendError, r"5 is not a backend", id="backend"),

@@ -170,7 +170,7 @@ def _require_containers(args: Any, kwargs: Any) -> None:
     """Refuse arguments that are not in containers: a bare tensor would be split into its rows."""
     is_named = kwargs is None or (isinstance(kwargs, Mapping) and all(isinstance(key, str) for key in kwargs))
     if not (isinstance(args, (tuple, list)) and is_named):
-        types = ", ".join(type(item).__name__ for item in (args, kwargs) if item is not None)
+        types = ", ".join(type(item).__name__ for item in ([args] if kwargs is None else [args, kwargs]))
         raise ExportError(
             f"expected a tuple of arguments and a dict of keyword arguments by name, got {types}",
             fix="put the arguments into a tuple: extract_ir(model, (x, y))",

@@ -27,11 +27,12 @@ from npu_ir.graph.rules.edits import (
     release_region,
     require_same_type,
 )
-from npu_ir.graph.rules.prologue import call_dependence, prologue_obstacle
+from npu_ir.graph.rules.prologue import UNKNOWN_OP_FIX, call_dependence, prologue_obstacle
 from npu_ir.graph.signature import Signature
 from npu_ir.graph.specialize import specialize
 from npu_ir.graph.topological_order import topological_order
 from npu_ir.ops.arguments import replace_by_literal
+from npu_ir.ops.schema import find_op
 from npu_ir.text.printer import format_ir
 
 
@@ -204,7 +205,8 @@ class Graph(Signature):
             return
         reason = prologue_obstacle(self, node)
         if reason is not None:
-            raise GraphError(f"node {node.name!r} cannot move to the prologue: {reason}")
+            fix = UNKNOWN_OP_FIX if find_op(node.op_type) is None else None
+            raise GraphError(f"node {node.name!r} cannot move to the prologue: {reason}", fix=fix)
         self._append_to_prologue(node)
         self._edited[node] = None
         self._edits += 1

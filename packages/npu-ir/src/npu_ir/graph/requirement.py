@@ -35,7 +35,7 @@ def require_graph(item: object) -> None:
 
 def require_path(path: object, error: type[NpuError]) -> Path:
     """Return ``path`` as a `Path`; raise an ``error`` unless it is the path of a file."""
-    if isinstance(path, (str, os.PathLike)) and path:
+    if isinstance(path, (str, os.PathLike)) and path and isinstance(os.fspath(path), str):
         return Path(path)
     given = repr(path) if isinstance(path, (str, bytes)) else type(path).__name__
     raise error(f"a file is given by its path, a string or a pathlib.Path, not {given}", fix="give its path")
@@ -49,9 +49,9 @@ def require_weights(weights: object, where: str | None = None) -> None:
     """
     if weights is not None and not isinstance(weights, Mapping):
         raise WeightError(
-            f"weights are a state_dict or the path of a file, not {type(weights).__name__}",
+            f"weights are tensors by name, not {type(weights).__name__}",
             where=where,
-            fix="pass model.state_dict()",
+            fix="pass model.state_dict(), or load_weights(path)",
         )
     for key in weights or ():
         if not isinstance(key, str):

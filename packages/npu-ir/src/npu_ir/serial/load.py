@@ -13,6 +13,7 @@ from npu_ir.errors import GraphError, SerializationError
 from npu_ir.graph.graph import Graph
 from npu_ir.graph.requirement import require_path
 from npu_ir.ops.schema import resolve
+from npu_ir.plugins import plugin_manager
 from npu_ir.serial.compatibility.comparison import calls_by_op, compare_op
 from npu_ir.serial.document import FORMAT, VERSION
 from npu_ir.serial.graph_reader import REGION_KEYS, GraphReader, TensorReader
@@ -119,6 +120,8 @@ def read_graph_unchecked(data: dict[str, Any], place: Location, tensors: TensorR
 
 def _require_same_meaning(graph: Graph, schemas: dict[str, str], place: Location) -> None:
     """Require that calls mean here what they meant with the stored schemas; unknown ops may mean anything."""
+    if any(resolve(op_type) is None for op_type in schemas):
+        plugin_manager.get_plugins()  # they may register it
     for op_type, calls in calls_by_op(graph).items():
         if op_type not in schemas or resolve(op_type) is None:
             continue

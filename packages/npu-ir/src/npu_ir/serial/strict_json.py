@@ -50,7 +50,7 @@ class Location:
         try:
             yield
         except GraphError as error:
-            raise self.at(*steps).error(error.message) from error
+            raise self.at(*steps).error(error.message, error.fix or DAMAGED) from error
 
     def __str__(self) -> str:
         return f"{self.file}: {self.path}" if self.path else self.file

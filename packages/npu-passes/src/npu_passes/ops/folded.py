@@ -71,7 +71,7 @@ def fold_batch_norm(
 
 def _product(weight: Tensor, factors: Tensor) -> Tensor:
     """Return the product with factors in float64, in the dtype of the weight; of a large one part by part."""
-    if not goes_by_parts(weight):
+    if not goes_by_parts(weight, factors):
         return (weight * factors).to(weight.dtype)
     result = torch.empty_like(weight)
     rows = max(1, _PART * len(weight) // weight.numel())

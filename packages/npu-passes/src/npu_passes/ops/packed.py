@@ -71,11 +71,17 @@ def panels_view(matrix: Tensor, width: int) -> Tensor:
     return padded.reshape(matrix.shape[0], padded.shape[1] // width, width).transpose(0, 1)
 
 
-def goes_by_parts(weight: Tensor) -> bool:
-    """Return whether a weight has much data, which nobody traces or differentiates, for few threads."""
+def goes_by_parts(weight: Tensor, *others: Tensor) -> bool:
+    """Return whether a weight has much data, for few threads, and no gradient of its form is recorded.
+
+    Args:
+        weight: The weight.
+        others: What else its form depends on.
+    """
     is_plain = type(weight) is Tensor and weight.device.type == "cpu"
     is_large = is_plain and weight.numel() >= _LARGE and torch.get_num_threads() <= _FEW_THREADS
-    return is_large and not (weight.requires_grad and torch.is_grad_enabled())
+    is_recorded = torch.is_grad_enabled() and any(item.requires_grad for item in (weight, *others))
+    return is_large and not is_recorded
 
 
 @register_composite("(Tensor weight, int width) -> Tensor")

@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING
 
 from npu_ir.core.node import InputKind, OpNode, Value
 from npu_ir.ops.effects import is_pure
+from npu_ir.ops.schema import find_op
+from npu_ir.plugins import plugin_manager
 
 if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph
+
+
+UNKNOWN_OP_FIX = "install, or import, the package that defines the op; ops of npu:: are those of npu-passes"
 
 
 def call_dependence(graph: Graph, value: Value) -> str | None:
@@ -34,7 +39,10 @@ def prologue_obstacle(graph: Graph, node: OpNode) -> str | None:
         if reason is not None:
             return reason
     if not is_pure(node):
-        return f"{node.op_type} is not known to compute the same each time, and nothing else"
+        plugin_manager.get_plugins()  # they may register the op, or one in its regions
+    if not is_pure(node):
+        reason = "" if find_op(node.op_type) else ": neither PyTorch nor an installed plugin has it"
+        return f"{node.op_type} is not known to compute the same each time, and nothing else{reason}"
     for value in node.outputs:
         if value.type.symbols:
             return f"%{value.name} is {value.type}, of a size that is not fixed"

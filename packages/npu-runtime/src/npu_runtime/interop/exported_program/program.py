@@ -33,6 +33,7 @@ from npu_runtime._torch.ops import OpOverload
 from npu_runtime.interop.exported_program.arguments import write_arguments
 from npu_runtime.interop.exported_program.metadata import Metadata, parameter_names
 from npu_runtime.interop.exported_program.nodes import NodeWriter
+from npu_runtime.interop.exported_program.trusted_layouts import make_trusted_layouts
 
 _UPDATES = {
     InputKind.BUFFER: OutputKind.BUFFER_MUTATION,
@@ -77,6 +78,7 @@ def to_torch(
         module = program.module()
     except Exception as error:
         raise _refusal(graph, error) from error
+    make_trusted_layouts(module)
     # PyTorch raises in train() and eval() of the module of an exported program; here nothing depends on the
     # mode.
     for name in ("train", "eval"):
@@ -93,8 +95,9 @@ def to_exported_program(
     """Return ``graph`` as a functional exported program, as from `torch.export.export`.
 
     Its operators are those of the graph. `npu_ir.convert_exported_program` converts it back to the same
-    graph. Nodes of the prologue become ordinary nodes: run `npu_passes.bake` first to evaluate them. The
-    arguments and errors are those of `to_torch`.
+    graph, so it has no copies for kernels that trust strides which PyTorch states wrongly: `to_torch` and
+    executors make them. Nodes of the prologue become ordinary nodes: run `npu_passes.bake` first to evaluate
+    them. The arguments and errors are those of `to_torch`.
     """
     require_graph(graph)
     graph.check()
