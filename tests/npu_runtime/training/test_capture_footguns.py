@@ -392,6 +392,24 @@ def test_a_step_within_a_step_is_refused() -> None:
     def outer(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return inner(x, y)
 
+    for _ in range(2):  # the second time, the inner step is compiled
+        with pytest.raises(TracingError, match="training step is called within a trace, of another step"):
+            compile_ir(outer, example_batch=rows(), modules=[model], optimizers=[optimizer])
+        inner(*rows())
+
+
+def test_a_step_that_is_traced_within_a_step_is_refused() -> None:
+    model = MLP()
+    optimizer = sgd(model)
+
+    def outer(x: torch.Tensor, y: torch.Tensor) -> object:
+        return compile_ir(
+            lambda x, y: F.mse_loss(model(x), y),
+            example_batch=(x, y),
+            modules=[model],
+            optimizers=[optimizer],
+        )
+
     with pytest.raises(TracingError, match="is called by a step that is being traced"):
         compile_ir(outer, example_batch=rows(), modules=[model], optimizers=[optimizer])
 

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 
 from npu_runtime._torch.state import active_tracer, may_be_traced
+from npu_runtime._torch.tracing_context import is_tracing
 from npu_runtime.errors import CaptureError, TracingError
 
 
@@ -53,6 +54,7 @@ def require_untraced(what: str) -> None:
         TracingError: It says what traces it.
     """
     if may_be_traced() and (tracer := active_tracer()) is not None:
+        tracer = "a trace, of another step or by make_fx" if is_tracing() else tracer
         raise TracingError(
             f"{what} is called within {tracer}, which does not see what a replay computes and writes",
             fix="call the step outside of it: it computes gradients, and updates parameters, by itself",
