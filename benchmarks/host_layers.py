@@ -83,7 +83,7 @@ def convolutions(
     if groups > 1:
         ours = program("Conv", [x, weight, bias], result, "CONV", **numbers, groups=groups)
     else:
-        packed = {"kernel_h": kernel, "kernel_w": kernel, **numbers}
+        packed = {"kernel_h": kernel, "kernel_w": kernel, **numbers, "has_bias": 1}
         ours = program("PackedConv", [x, panels_of(weight), bias], result, "CNVP", **packed)
     layout: tuple[Any, ...] = ([padding] * 2, [stride] * 2, [1, 1], groups)
     mkldnn = torch.ops.mkldnn
@@ -99,7 +99,7 @@ def attentions(heads: int, queries: int, keys: int, size: int, is_causal: bool) 
     q, k, v = (torch.randn(1, rows, heads, size).transpose(1, 2) for rows in (queries, keys, keys))
     result = torch.empty_like(q)
     return {
-        "ours": program("Attention", [q, k, v], result, "ATTN", is_causal=is_causal),
+        "ours": program("Attention", [q, k, v], result, "ATTN", is_causal=int(is_causal)),
         "torch": lambda: F.scaled_dot_product_attention(q, k, v, is_causal=is_causal),
     }
 

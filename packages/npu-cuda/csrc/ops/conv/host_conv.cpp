@@ -67,6 +67,7 @@ struct Block {
   int64_t count;
   const Run* begin;
   const Run* end;
+  int64_t depth;          // of all of them
   const float* panel;
   int64_t panel_stride;
   const float* initial;   // sums to go on from
@@ -75,20 +76,29 @@ struct Block {
   int64_t sums_stride;
   const int64_t* places;  // offsets from sums; null: sums_stride apart
   int64_t columns;
+  const float* next = nullptr;  // numbers that are read after these, to be brought into the caches
 };
 
 template <int kBytes, int kVectors>
 struct RunBlock {
-  template <int kRows>
+  template <int kRows, bool kFetches = false>
   static NPU_INLINE void tile(const Block& block, int64_t first) {
-    gemm::Tile<float, kBytes, kRows, kVectors> tile(block.initial + first * block.initial_stride, block.initial_stride);
+    using Sums = gemm::Tile<float, kBytes, kRows, kVectors>;
+    Sums tile(block.initial + first * block.initial_stride, block.initial_stride);
+    const float* next = block.next;
     const float* pixels[kRows];
     for (int i = 0; i < kRows; ++i) pixels[i] = block.base + block.pixels[first + i];
     for (const Run* run = block.begin; run < block.end; ++run) {
       const float* rows[kRows];
 #pragma GCC unroll 8
       for (int i = 0; i < kRows; ++i) rows[i] = pixels[i] + run->offset;
-      tile.add(rows, block.panel + run->row * block.panel_stride, block.panel_stride, run->depth);
+      const float* const panel = block.panel + run->row * block.panel_stride;
+      if constexpr (kFetches) {
+        tile.add_and_fetch(rows, panel, block.panel_stride, run->depth, 1, next);
+        next += run->depth * Sums::kColumns;
+      } else {
+        tile.add(rows, panel, block.panel_stride, run->depth);
+      }
     }
     tile.finish();
     float* to[kRows];
@@ -100,10 +110,21 @@ struct RunBlock {
 
   static NPU_INLINE void run(const Block* block) {
     int64_t first = 0;
+    if constexpr (kVectors < gemm::kRowVectors<kBytes>) {
+      if (block->next && block->count >= gemm::kTileRows) tile<gemm::kTileRows, true>(*block, 0), first = gemm::kTileRows;
+    }
     for (; first + gemm::kTileRows <= block->count; first += gemm::kTileRows) tile<gemm::kTileRows>(*block, first);
     for (; first + 2 <= block->count; first += 2) tile<2>(*block, first);
     if (first < block->count) tile<1>(*block, first);
   }
+};
+
+// A single pixel, and as many columns as its tile has.
+template <int kBytes>
+struct RunPixel {
+  static constexpr int kVectors = gemm::kRowVectors<kBytes>, kColumns = kVectors * kBytes / int{sizeof(float)};
+
+  static NPU_INLINE void run(const Block* block) { RunBlock<kBytes, kVectors>::template tile<1>(*block, 0); }
 };
 
 void run_block(const Block& block) {
@@ -115,22 +136,30 @@ void run_block(const Block& block) {
     if (block.columns > 8) return run_with_avx512<RunBlock<64, 1>>(&block);
     return run_with_avx512<RunBlock<32, 1>>(&block);  // some processors compute half a vector in half the time
   }
-  if (has_avx2()) return block.columns > 8 ? run_with_avx2<RunBlock<32, 2>>(&block) : run_with_avx2<RunBlock<32, 1>>(&block);
+  if (has_avx2()) {
+    if (block.columns > 16) return run_with_avx2<RunPixel<32>>(&block);
+    return block.columns > 8 ? run_with_avx2<RunBlock<32, 2>>(&block) : run_with_avx2<RunBlock<32, 1>>(&block);
+  }
 #endif
   RunBlock<16, 2>::run(&block);
 }
 
-// Of the widest tile.
-int64_t tile_columns() { return vector_bytes() == 64 ? 64 : vector_bytes() == 32 ? 16 : 8; }
+// Of the widest tile for so many pixels, of a panel of so many columns.
+int64_t tile_columns(int64_t pixels, int64_t width) {
+  if (vector_bytes() == 64) return 64;
+  if (vector_bytes() == 16) return 8;
+  return pixels == 1 && width == RunPixel<32>::kColumns ? width : 16;
+}
 
 void run_panel(Block block) {
-  const int64_t count = block.columns, step = tile_columns();
+  const int64_t count = block.columns, step = tile_columns(block.count, block.panel_stride);
   for (int64_t left = 0; left < count; left += step) {
     block.columns = std::min(step, count - left);
     run_block(block);
     block.panel += step;
     block.initial += step;
     block.sums += step;
+    if (block.next) block.next += step * block.depth;
   }
 }
 
@@ -275,15 +304,16 @@ void Plan::run_unit(const Launch& launch, const Part& part, int64_t unit) const 
   }
   float* const sums = part.sums + channel;
   const int64_t stride = geometry_.y.channels;
-  Block block{part.base + group * geometry_.group_inputs(), part.from, part.pixels, nullptr, nullptr,
+  Block block{part.base + group * geometry_.group_inputs(), part.from, part.pixels, nullptr, nullptr, 0,
               launch.packed + unit * panel_elements_, columns_, bias, 0, sums, stride, nullptr, count};
   const Run* run = launch.plane.runs.data();
   const Run* const last = run + launch.plane.runs.size();
   do {  // at least once, so that outputs without taps are the bias
     block.begin = run;
-    int64_t depth = 0;
-    while (run < last && (depth == 0 || depth + run->depth <= kMostDepth)) depth += run++->depth;
+    block.depth = 0;
+    while (run < last && (block.depth == 0 || block.depth + run->depth <= kMostDepth)) block.depth += run++->depth;
     block.end = run;
+    if (block.depth > 0) block.next = block.panel + (run[-1].row + run[-1].depth) * columns_;
     if (run == last && launch.results.are_sums()) {
       block.sums = static_cast<float*>(launch.call.outputs[0].data) + channel;
       block.places = part.to;

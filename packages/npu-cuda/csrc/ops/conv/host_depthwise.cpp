@@ -94,22 +94,27 @@ struct PixelLoop {
     for (int i = 0; i < kPixels; ++i) *reinterpret_cast<Unaligned*>(p.y + (first + i) * p.y_step + channel) = sums[i];
   }
 
-  template <int kStep>
-  static NPU_INLINE void vector(const Pixels& p, int64_t channel) {
-    int64_t first = 0;
-    for (; first + kAtOnce <= p.count; first += kAtOnce) some<kAtOnce, kStep>(p, first, channel);
-    if (first + 4 <= p.count) some<4, kStep>(p, first, channel), first += 4;
-    for (; first < p.count; ++first) some<1, 0>(p, first, channel);
+  // Some pixels and the channels up to the end, so that lines of memory are read whole. The last vector has some channels of the
+  // one before where they are no multiple of its lanes.
+  template <int kPixels, int kStep>
+  static NPU_INLINE void channels(const Pixels& p, int64_t first) {
+    for (int64_t channel = p.begin; channel < p.end; channel += kLanes) {
+      some<kPixels, kStep>(p, first, std::min(channel, p.end - kLanes));
+    }
   }
 
-  // The channels up to the end; the last vector has some of the one before where they are no multiple of its lanes.
+  template <int kStep>
+  static NPU_INLINE void row(const Pixels& p) {
+    int64_t first = 0;
+    for (; first + kAtOnce <= p.count; first += kAtOnce) channels<kAtOnce, kStep>(p, first);
+    if (first + 4 <= p.count) channels<4, kStep>(p, first), first += 4;
+    for (; first < p.count; ++first) channels<1, 0>(p, first);
+  }
+
   static NPU_INLINE void vectors(const Pixels& p) {
-    for (int64_t channel = p.begin; channel < p.end; channel += kLanes) {
-      const int64_t at = std::min(channel, p.end - kLanes);
-      if (p.x_step == p.tap_step) vector<1>(p, at);
-      else if (p.x_step == 2 * p.tap_step) vector<2>(p, at);
-      else vector<0>(p, at);
-    }
+    if (p.x_step == p.tap_step) row<1>(p);
+    else if (p.x_step == 2 * p.tap_step) row<2>(p);
+    else row<0>(p);
   }
 
   static NPU_INLINE void run(const Pixels* pixels) {

@@ -222,10 +222,11 @@ void Plan::run_band(const OpCall& call, const Results& results, const BandPlace&
   const gemm::BlockLoops& loops = gemm::block_loops(pointwise::element_of(kFloat32));
   for (int64_t panel = first; panel < end; ++panel) {
     for (int64_t point = 0; point < points(); ++point) {
+      const float* const of_point = panel_data + (point * panels() + panel) * inputs * kWidth;
       loops.multiply({.rows = patches + point * squares_ * inputs, .row_stride = inputs,
-                      .panel = panel_data + (point * panels() + panel) * inputs * kWidth, .panel_stride = kWidth,
+                      .panel = of_point, .panel_stride = kWidth,
                       .start = nullptr, .start_stride = 0, .out = products + point * squares_ * kWidth, .out_stride = kWidth,
-                      .num_rows = squares, .columns = kWidth, .depth = inputs});
+                      .num_rows = squares, .columns = kWidth, .depth = inputs, .next = of_point + panels() * inputs * kWidth});
     }
     for (int64_t square = 0; square < squares; ++square) {
       store_square(call, place, square, panel, products, results.are_sums() ? nullptr : sums);

@@ -8,9 +8,9 @@ namespace {
 
 template <class Lane, class E, int kBytes>
 struct Multiply {
-  static constexpr int kLanes = kBytes / sizeof(Lane);
+  static constexpr int kLanes = kBytes / sizeof(Lane), kRowColumns = kRowVectors<kBytes> * kLanes;
 
-  template <int kRows, int kVectors>
+  template <int kRows, int kVectors, bool kFetches = false>
   static NPU_INLINE void tile(const Block& block, int64_t row, int64_t column) {
     const Lane* rows[kRows];
 #pragma GCC unroll 8
@@ -19,8 +19,13 @@ struct Multiply {
     const auto* start = static_cast<const Lane*>(block.start);
     Sums sums;
     if (start) sums = Sums(start + row * block.start_stride + column, block.start_stride);
-    sums.add(rows, static_cast<const E*>(block.panel) + column, block.panel_stride, block.depth,
-             block.row_step);
+    const E* const panel = static_cast<const E*>(block.panel) + column;
+    if constexpr (kFetches) {
+      sums.add_and_fetch(rows, panel, block.panel_stride, block.depth, block.row_step,
+                         static_cast<const E*>(block.next) + block.depth * column);
+    } else {
+      sums.add(rows, panel, block.panel_stride, block.depth, block.row_step);
+    }
     sums.finish();
     Lane* const out = static_cast<Lane*>(block.out) + row * block.out_stride + column;
     const int64_t columns = block.columns - column;
@@ -39,8 +44,40 @@ struct Multiply {
     for (; row < block.num_rows; ++row) tile<1, kVectors>(block, row, column);
   }
 
+  // As many columns as a single row takes at a time, which are several tiles. Tiles of fewer rows are wider, so that all
+  // have enough sums. The first rows of each column bring their share of what is next into the caches.
+  static NPU_INLINE void several_tiles(const Block& block, int64_t first) {
+    constexpr int kVectors = kTileVectors<kBytes>;
+    int64_t row = block.num_rows / kTileRows * kTileRows;
+    for (int64_t column = first; column < first + kRowColumns; column += kVectors * kLanes) {
+      for (int64_t at = 0; at < row; at += kTileRows) first_or_other_tile<kTileRows, kVectors>(block, at, column);
+    }
+    if (block.is_streamed && row == 0) tile<1, kRowVectors<kBytes>>(block, row++, first);
+    if (row + 4 <= block.num_rows) row += tiles_across<4, kVectors>(block, row, first);
+    if (row + 3 == block.num_rows) row += tiles_across<3, 2 * kVectors>(block, row, first);
+    if (row + 2 <= block.num_rows) row += tiles_across<2, 2 * kVectors>(block, row, first);
+    if (row < block.num_rows) tile<1, kRowVectors<kBytes>>(block, row, first);
+  }
+
+  template <int kRows, int kVectors>
+  static NPU_INLINE int64_t tiles_across(const Block& block, int64_t row, int64_t first) {
+    for (int64_t column = first; column < first + kRowColumns; column += kVectors * kLanes) {
+      first_or_other_tile<kRows, kVectors>(block, row, column);
+    }
+    return kRows;
+  }
+
+  template <int kRows, int kVectors>
+  static NPU_INLINE void first_or_other_tile(const Block& block, int64_t row, int64_t column) {
+    if (row == 0 && block.next) tile<kRows, kVectors, true>(block, row, column);
+    else tile<kRows, kVectors>(block, row, column);
+  }
+
   static NPU_INLINE void run(const Block& block) {
     int64_t column = 0;
+    if constexpr (kRowVectors<kBytes> > kTileVectors<kBytes>) {
+      for (; column + kRowColumns <= block.columns; column += kRowColumns) several_tiles(block, column);
+    }
     if constexpr (kTileVectors<kBytes> == 4) {
       for (; column + 3 * kLanes < block.columns; column += 4 * kLanes) columns<4>(block, column);
     }

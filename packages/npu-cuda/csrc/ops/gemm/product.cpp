@@ -266,7 +266,8 @@ void Product::compute(const Stage& stage, int64_t task) const {
   Part part{stage.item + item, row_part * stage.rows_of_part, column, 0, std::min(width_, problem_.n - column), sums,
             width_};
   part.rows = std::min(stage.rows_of_part, problem_.m - part.row);
-  const int64_t depth = problem_.m <= loops_.rows ? std::max<int64_t>(1, problem_.k) : kDepth;
+  const bool is_read_once = problem_.m == 1 || (problem_.m <= loops_.rows && width_ <= loops_.width);
+  const int64_t depth = is_read_once ? std::max<int64_t>(1, problem_.k) : kDepth;
   const Operand &a = problem_.a, &d = problem_.d;
   // Sums between depths are read as whole vectors, which D may not have.
   const bool is_direct = is_d_direct_ && !stage.finish->run &&
@@ -294,6 +295,8 @@ void Product::compute(const Stage& stage, int64_t task) const {
     block.rows = at(rows, k * block.row_step * number_bytes_);
     block.panel = at(elements, k * block.panel_stride * element_bytes_);
     block.depth = std::min(depth, problem_.k - k);
+    if (is_packed_) block.next = at(block.panel, block.depth * width_ * element_bytes_);
+    block.is_streamed = is_packed_ && part.rows == problem_.m;
     loops_.multiply(block);
     block.start = block.out;
     block.start_stride = block.out_stride;

@@ -29,6 +29,10 @@ inline constexpr int kTileVectors = 4;
 template <int kBytes>
 inline constexpr int kTileVectors = kBytes == 64 ? 4 : 2;
 #endif
+// Of the tile of a single row. Where panels are wider than the largest tile, a row reads them in order in a wider one,
+// whose sums fit the registers as well.
+template <int kBytes>
+inline constexpr int kRowVectors = kTileVectors<kBytes> == 2 ? 8 : kTileVectors<kBytes>;
 
 // Consecutive elements as a vector of numbers.
 template <class Lane, int kBytes>
@@ -138,7 +142,7 @@ class Tile {
   NPU_INLINE Tile(const Lane* rows, int64_t stride) : Tile() {
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int j = 0; j < kVectors; ++j) sum(0, i, j) = load_numbers<Lane, kBytes>(rows + i * stride + j * kLanes);
     }
   }
@@ -147,17 +151,13 @@ class Tile {
   // `stride` elements apart.
   template <class E>
   NPU_INLINE void add(const Lane* const* rows, const E* panel, int64_t stride, int64_t depth, int64_t step = 1) {
-    const int64_t part = depth / kSets;
-    for (int64_t k = 0; k < part; ++k) {
-#pragma GCC unroll 4
-      for (int set = 0; set < kSets; ++set) {
-        const int64_t at = set * part + k;
-        add_one(set, rows, at * step, panel + at * stride);
-      }
-    }
-    if constexpr (kSets > 1) {
-      for (int64_t k = kSets * part; k < depth; ++k) add_one(0, rows, k * step, panel + k * stride);
-    }
+    add_some<false>(rows, panel, stride, depth, step, panel);
+  }
+
+  // The same, and brings as many elements as the tile reads, from `next` on, into the caches: those that follow it.
+  template <class E>
+  NPU_INLINE void add_and_fetch(const Lane* const* rows, const E* panel, int64_t stride, int64_t depth, int64_t step, const E* next) {
+    add_some<true>(rows, panel, stride, depth, step, next);
   }
 
   // Joins the sums; once, after the last add.
@@ -197,7 +197,7 @@ class Tile {
     }
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int j = 0; j < kVectors; ++j) {
         const int64_t left = columns - j * kLanes;
         if (left > 0) store_first<Lane, kBytes>(sum(0, i, j), rows[i] + j * kLanes, left);
@@ -208,31 +208,58 @@ class Tile {
  private:
   // Additions that do not wait for one another: enough of them to keep the processor busy. A single row reads a panel
   // in several places at the same time, since memory is faster then.
-  static constexpr int kSets = kRows == 1 ? 4 : kRows * kVectors >= 8 ? 1 : kRows * kVectors >= 4 ? 2 : 4;
-  // Bytes: the processor by itself reads ahead to the end of a page of memory only. Not where loads are what takes time.
+  static constexpr int kSets = kVectors == 8 ? 1 : kRows == 1 ? 4 : kRows * kVectors >= 8 ? 1 : kRows * kVectors >= 4 ? 2 : 4;
+  static constexpr int kPlaces = kRows == 1 ? 4 : kSets;
+  // Bytes: the processor by itself reads ahead to the end of a page of memory only. Not where loads are what takes time,
+  // nor where it reads all of a panel in order.
   static constexpr int kAhead = 4096;
-  static constexpr bool kReadsAhead = kRows <= 2 || kVectors == 4;
+  static constexpr bool kReadsAhead = kVectors < 8 && (kRows <= 2 || kVectors == 4);
   static constexpr int kSums = kSets * kRows * kVectors;
 
   NPU_INLINE V& sum(int set, int row, int vector) { return sums_[(set * kRows + row) * kVectors + vector]; }
 
   NPU_INLINE void store_row(int row, Lane* to) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int j = 0; j < kVectors; ++j) *reinterpret_cast<Unaligned*>(to + j * kLanes) = sum(0, row, j);
   }
 
+  template <bool kFetches, class E>
+  NPU_INLINE void add_some(const Lane* const* rows, const E* panel, int64_t stride, int64_t depth, int64_t step, const E* next) {
+    const int64_t part = depth / kPlaces;
+    for (int64_t k = 0; k < part; ++k) {
+#pragma GCC unroll 4
+      for (int place = 0; place < kPlaces; ++place) {
+        const int64_t at = place * part + k;
+        add_one<kReadsAhead && !kFetches>(place % kSets, rows, at * step, panel + at * stride);
+        if constexpr (kFetches) fetch(next + at * kColumns);
+      }
+    }
+    if constexpr (kPlaces > 1) {
+      for (int64_t k = kPlaces * part; k < depth; ++k) add_one<kReadsAhead>(0, rows, k * step, panel + k * stride);
+    }
+  }
+
+  // A row of a panel.
   template <class E>
+  NPU_INLINE void fetch(const E* row) {
+#pragma GCC unroll 8
+    for (int byte = 0; byte < kColumns * int{sizeof(E)}; byte += 64) {
+      __builtin_prefetch(reinterpret_cast<const char*>(row) + byte);
+    }
+  }
+
+  template <bool kIsAhead, class E>
   NPU_INLINE void add_one(int set, const Lane* const* rows, int64_t k, const E* panel) {
     V numbers[kVectors];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int j = 0; j < kVectors; ++j) {
       numbers[j] = load_numbers<Lane, kBytes>(panel + j * kLanes);
-      if constexpr (kReadsAhead) __builtin_prefetch(reinterpret_cast<const char*>(panel + j * kLanes) + kAhead);
+      if constexpr (kIsAhead) __builtin_prefetch(reinterpret_cast<const char*>(panel + j * kLanes) + kAhead);
     }
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
       const Lane x = rows[i][k];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int j = 0; j < kVectors; ++j) sum(set, i, j) += x * numbers[j];
     }
   }

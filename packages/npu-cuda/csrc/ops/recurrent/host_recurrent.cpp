@@ -104,6 +104,7 @@ class Layer {
     block.num_rows = rows;
     block.columns = width;
     block.depth = problem_.n;
+    block.is_streamed = rows == problem_.rows;
     if (problem_.bias) {
       read_(at(problem_.bias, panel * width * bytes_), 1, bias, width);
       block.start = bias;
