@@ -111,10 +111,8 @@ def all_products(a: Tensor, b: Tensor) -> Iterator[Tensor]:
     each = torch.empty(4, a.shape[0] // 4, b.shape[1], dtype=a.dtype)
     npu_cuda.op_call(OpKind.Gemm, [a.view(4, -1, a.shape[1]), b.expand(4, *b.shape)], [each])
     yield each
-    for width in (
-        {64: 64, 32: 16, 16: 8}[_C.vector_bytes()],
-        64,
-    ):  # of the widest tile, and of panels that passes make
+    tile = {64: 64, 32: 16, 16: 8}[_C.vector_bytes()]
+    for width in (tile, 64):  # of the widest tile, and of the panels that passes make
         panels = torch.empty(-(-b.shape[1] // width), b.shape[0], width, dtype=a.dtype)
         npu_cuda.op_call(npu_cuda.kinds()["PackMatrix"], [b], [panels])
         for rows in (*range(1, 12), 129):

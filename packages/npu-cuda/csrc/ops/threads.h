@@ -36,16 +36,21 @@ bool run_parts(int parts, const F& f) {
                    const_cast<void*>(static_cast<const void*>(&f)));
 }
 
-// Calls f(task) for each task, of which each is worth much, on threads that take the next one when they are done.
+// Calls f(task, slice) for each task, of which each is worth much, on threads that take the next one when they are done. Each
+// has a slice of a workspace, of so many.
+template <class F>
+void parallel_tasks(int64_t tasks, int64_t slices, F f) {
+  std::atomic<int64_t> next{0};
+  const auto take = [&](int slice) {
+    for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) f(task, slice);
+  };
+  const int parts = static_cast<int>(std::min<int64_t>({tasks, slices, thread_count()}));
+  if (parts <= 1 || !run_parts(parts, take)) take(0);
+}
+
 template <class F>
 void parallel_tasks(int64_t tasks, F f) {
-  std::atomic<int64_t> next{0};
-  const auto take = [&](int) {
-    for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) f(task);
-  };
-  const int parts = static_cast<int>(std::min<int64_t>(tasks, thread_count()));
-  if (parts > 1 && run_parts(parts, take)) return;
-  for (int64_t task = 0; task < tasks; ++task) f(task);
+  parallel_tasks(tasks, tasks, [&](int64_t task, int) { f(task); });
 }
 
 }  // namespace npu

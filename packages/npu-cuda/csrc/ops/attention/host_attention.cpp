@@ -3,7 +3,6 @@
 // scores are in turn the panel of the product with the values. A block of queries, its scores and its sums stay in the
 // first two caches.
 #include <algorithm>
-#include <atomic>
 #include <limits>
 
 #include "ops/attention/host_operands.h"
@@ -125,11 +124,8 @@ class Call {
     operands_.load(memory);
     const int64_t slices = (int64_t(call.workspace_bytes / sizeof(float)) - operands_.elements()) / slice_;
     const int64_t items = g_.batch * g_.heads / joined_ * blocks_;
-    const int64_t least = operations() < kManyOperations ? items : (items + slices - 1) / slices;
-    std::atomic<int64_t> taken{0};
-    parallel_for(items * kItem, least * kItem, [&](int64_t begin, int64_t end) {
-      float* const slice = memory + operands_.elements() + taken++ * slice_;
-      for (int64_t item = begin / kItem; item < end / kItem; ++item) run_block(item, memory, slice);
+    parallel_tasks(items, operations() < kManyOperations ? 1 : slices, [&](int64_t item, int slice) {
+      run_block(item, memory, memory + operands_.elements() + slice * slice_);
     });
   }
 

@@ -2,7 +2,6 @@
 // those that a mask hides from every head of a group are not read at all, so the time does not depend on the length of a
 // cache, but on the part of it that is in use.
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include "ops/attention/host_decode_loop.h"
@@ -180,10 +179,9 @@ uint64_t decode_workspace_bytes(const Geometry& geometry) {
 void decode(const Geometry& geometry, void* workspace, uint64_t bytes) {
   const Call call(geometry);
   const int64_t slices = int64_t(bytes / sizeof(float)) / call.slice(), items = call.groups();
-  std::atomic<int64_t> used{0};
-  parallel_for(items * kItem, (items + slices - 1) / slices * kItem, [&](int64_t begin, int64_t end) {
-    float* const slice = static_cast<float*>(workspace) + used++ * call.slice();
-    call.run(begin / kItem, end / kItem, slice);
+  const int64_t shares = std::min(slices, items);  // groups that follow one another have the same keys
+  parallel_tasks(shares, slices, [&](int64_t share, int slice) {
+    call.run(items * share / shares, items * (share + 1) / shares, static_cast<float*>(workspace) + slice * call.slice());
   });
 }
 

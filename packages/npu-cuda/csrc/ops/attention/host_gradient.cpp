@@ -3,7 +3,6 @@
 // ds = scale * p * (dp - delta), and then dv = p do, dk = ds q, dq = ds^T k (Dao et al., FlashAttention, 2022). A thread
 // has all queries of a head, and adds to dk and dv in their order: the results do not depend on the number of threads.
 #include <algorithm>
-#include <atomic>
 #include <limits>
 
 #include "ops/attention/host_operands.h"
@@ -128,10 +127,8 @@ class Call {
     operands_.load(memory);
     const int64_t slices = (int64_t(call.workspace_bytes / sizeof(float)) - operands_.elements()) / slice_;
     const int64_t items = g_.batch * g_.heads;
-    std::atomic<int64_t> taken{0};
-    parallel_for(items * kItem, (items + slices - 1) / slices * kItem, [&](int64_t begin, int64_t end) {
-      float* const slice = memory + operands_.elements() + taken++ * slice_;
-      for (int64_t item = begin / kItem; item < end / kItem; ++item) run_head(item / g_.heads, item % g_.heads, memory, slice);
+    parallel_tasks(items, slices, [&](int64_t item, int slice) {
+      run_head(item / g_.heads, item % g_.heads, memory, memory + operands_.elements() + slice * slice_);
     });
   }
 

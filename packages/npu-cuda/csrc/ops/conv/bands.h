@@ -42,6 +42,12 @@ struct BandPlace {
 
 BandPlace place_of(const Bands& bands, int64_t item);
 
+// How many parts the outputs of a band are cut into, of so many units, so that threads, each with a slice, have so many items
+// at least. A part reads all of the input of its band.
+inline int64_t parts_of_bands(int64_t bands, int64_t units, int64_t slices, int64_t items_of_slice) {
+  return slices == 1 ? 1 : std::clamp<int64_t>((items_of_slice * slices + bands - 1) / bands, 1, units);
+}
+
 // Where a position of a band is in the result, in elements.
 int64_t offset_in(const Image& y, const Bands& bands, const BandPlace& place, int64_t row, int64_t column);
 

@@ -1,7 +1,6 @@
 // Convolutions as products of matrices (implicit GEMM): the rows of a tile are pixels, its columns outputs, and its sums go over taps and
 // inputs. Weights are packed in panels of as many columns as a tile has.
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include "ops/conv/bands.h"
@@ -21,7 +20,8 @@ constexpr int64_t kMostPixels = 384;  // of a band: its input stays in the secon
 constexpr int64_t kFewSums = 8192, kManySums = 65536, kFewWeights = 131072;
 constexpr int64_t kLeastPixels = 8 * gemm::kTileRows;
 constexpr int64_t kMostDepth = 512;   // of a block of a panel, which stays there as well
-constexpr int64_t kItem = 1024;       // parallel_for gives threads multiples of as many
+constexpr double kManyOperations = 1e6, kManyWeights = 16 << 10;
+constexpr int64_t kItemsOfSlice = 4;  // at least: bands are not of one size
 
 // Taps whose numbers are side by side, in the input and in a panel.
 struct Run {
@@ -190,7 +190,7 @@ class Plan {
     const auto* packed = static_cast<const float*>(is_packed_ ? call.inputs[1].data : call.workspace);
     const int64_t slices = (int64_t(call.workspace_bytes / sizeof(float)) - packed_elements()) / slice_elements();
     const Results results(call, geometry_, steps_.get());
-    for (const PlanePlan& plane : planes_) run_plane({call, plane, packed, results}, slices);
+    for (const PlanePlan& plane : planes_) run_plane({call, plane, packed, results}, is_large(plane) ? slices : 1);
   }
 
  private:
@@ -217,6 +217,7 @@ class Plan {
   }
   int64_t channel_of(int64_t unit) const { return unit / panels_ * geometry_.group_outputs() + unit % panels_ * columns_; }
 
+  bool is_large(const PlanePlan& plane) const;
   void pack(const TensorDesc& weights, float* packed) const;
   void run_plane(const Launch& launch, int64_t slices) const;
   void run_band(const Launch& launch, const BandPlace& place, int64_t first, int64_t end, float* slice) const;
@@ -236,33 +237,33 @@ void Plan::pack(const TensorDesc& weights, float* packed) const {
   const pointwise::ReadRow read = pointwise::reader(pointwise::element_of(weights.dtype), pointwise::kFloat32);
   const int64_t inputs = geometry_.group_inputs(), outputs = geometry_.group_outputs(), item = item_bytes(weights.dtype);
   const int64_t rows = geometry_.taps() * inputs;
-  parallel_for(units() * kItem, kItem, [&](int64_t begin, int64_t end) {
-    for (int64_t unit = begin / kItem; unit < end / kItem; ++unit) {
-      const int64_t left = unit % panels_ * columns_, count = std::min(columns_, outputs - left);
-      const char* from = static_cast<const char*>(weights.data) + (unit / panels_ * strides.group + left * strides.output) * item;
-      for (int64_t row = 0; row < rows; ++row) {
-        float* to = packed + unit * panel_elements_ + row * columns_;
-        read(from + (strides.of_tap(geometry_, row / inputs) + row % inputs * strides.input) * item, strides.output, to, count);
-        std::fill(to + count, to + columns_, 0.0f);
-      }
+  parallel_tasks(units(), [&](int64_t unit) {
+    const int64_t left = unit % panels_ * columns_, count = std::min(columns_, outputs - left);
+    const char* from = static_cast<const char*>(weights.data) + (unit / panels_ * strides.group + left * strides.output) * item;
+    for (int64_t row = 0; row < rows; ++row) {
+      float* to = packed + unit * panel_elements_ + row * columns_;
+      read(from + (strides.of_tap(geometry_, row / inputs) + row % inputs * strides.input) * item, strides.output, to, count);
+      std::fill(to + count, to + columns_, 0.0f);
     }
   });
+}
+
+// Below it threads take longer to wake than to work.
+bool Plan::is_large(const PlanePlan& plane) const {
+  const double pixels = double(geometry_.x.batch * plane.bands.depths() * plane.bands.height() * plane.bands.width());
+  const double weights = double(units() * panel_elements_);
+  return weights > kManyWeights || 2 * pixels * weights > kManyOperations;
 }
 
 void Plan::run_plane(const Launch& launch, int64_t slices) const {
   const Bands& band = launch.plane.bands;
   const int64_t bands = geometry_.x.batch * band.depths() * band.count;
   if (bands == 0 || band.width() == 0 || band.height() == 0) return;
-  // Few bands are shared by outputs, at the price of another copy of their input.
-  const int64_t parts = bands >= slices ? 1 : std::min(units(), (slices + bands - 1) / bands);
-  std::atomic<int64_t> taken{0};
-  const int64_t items = bands * parts, least = (items + slices - 1) / slices;
-  parallel_for(items * kItem, least * kItem, [&](int64_t begin, int64_t end) {
-    float* slice = static_cast<float*>(launch.call.workspace) + packed_elements() + taken++ * slice_elements();
-    for (int64_t item = begin / kItem; item < end / kItem; ++item) {
-      const int64_t part = item % parts;
-      run_band(launch, place_of(band, item / parts), units() * part / parts, units() * (part + 1) / parts, slice);
-    }
+  const int64_t parts = parts_of_bands(bands, units(), slices, kItemsOfSlice);
+  parallel_tasks(bands * parts, slices, [&](int64_t task, int slice) {
+    const int64_t part = task % parts;
+    float* const memory = static_cast<float*>(launch.call.workspace) + packed_elements() + slice * slice_elements();
+    run_band(launch, place_of(band, task / parts), units() * part / parts, units() * (part + 1) / parts, memory);
   });
 }
 

@@ -2,7 +2,6 @@
 // image go without a question; at its border taps outside are left out, so that the image need not be copied. Rows of
 // an image are read again for each row of the kernel, so that all rows of a band are computed for some channels at a time.
 #include <algorithm>
-#include <atomic>
 
 #include "ops/conv/bands.h"
 #include "ops/conv/depthwise.h"
@@ -18,7 +17,6 @@ namespace {
 constexpr int64_t kMostResults = 32768;  // of a band, which the second cache holds until steps have read them
 constexpr int64_t kMostInputs = 20480;   // of the rows that a row of results reads, of some channels
 constexpr int64_t kLeastChannels = 16, kMostChannels = 64;
-constexpr int64_t kItem = 1024;  // parallel_for gives threads multiples of as many
 constexpr int kAtOnce = 8;       // pixels
 
 // A row of the kernel: where the number of its first tap is, from a pixel, and the weights of that.
@@ -234,13 +232,9 @@ void Plan::run_plane(const Launch& launch, int64_t slices) const {
   const Bands& bands = launch.bands;
   const int64_t items = geometry_.x.batch * bands.depths() * bands.count;
   if (items == 0 || bands.width() == 0 || bands.height() == 0) return;
-  std::atomic<int64_t> taken{0};
-  const int64_t least = (items + slices - 1) / slices;
-  parallel_for(items * kItem, least * kItem, [&](int64_t begin, int64_t end) {
-    float* slice = static_cast<float*>(launch.call.workspace) + weight_elements() + taken++ * slice_elements();
-    for (int64_t item = begin / kItem; item < end / kItem; ++item) {
-      run_band(launch, place_of(bands, item), reinterpret_cast<char*>(slice));
-    }
+  parallel_tasks(items, slices, [&](int64_t item, int slice) {
+    float* const memory = static_cast<float*>(launch.call.workspace) + weight_elements() + slice * slice_elements();
+    run_band(launch, place_of(bands, item), reinterpret_cast<char*>(memory));
   });
 }
 

@@ -12,7 +12,6 @@
 namespace npu::conv {
 namespace {
 
-constexpr int64_t kItem = 1024;   // parallel_for gives threads multiples of as many
 constexpr int64_t kMargin = 64;   // floats that a vector may read beyond the last pixel
 
 // One image: `taken` is read by taps, `given` has the pixels of the products.
@@ -193,26 +192,24 @@ void Gradient::add_image(int64_t image, const Image& x, const Image& y, float* s
   const int64_t inputs = geometry_.group_inputs() * joined, taps = geometry_.taps() / joined, width = geometry_.kernel[2] / joined;
   const int64_t blocks = is_depthwise ? 1 : (inputs + gemm::kTileRows - 1) / gemm::kTileRows;  // of inputs
   const int64_t groups = is_depthwise ? 1 : geometry_.groups;
-  parallel_for(groups * taps * blocks * kItem, kItem, [&](int64_t begin, int64_t end) {
-    for (int64_t item = begin / kItem; item < end / kItem; ++item) {
-      const int64_t block = item % blocks, tap = item / blocks % taps, group = item / blocks / taps;
-      const int64_t w = tap % width, h = tap / width % geometry_.kernel[1];
-      const int64_t d = tap / width / geometry_.kernel[1], first = block * gemm::kTileRows;
-      const int64_t offset = in.at(plane_.axes[0].taps[d].offset - least_[0], plane_.axes[1].taps[h].offset - least_[1],
-                                   plane_.axes[2].taps[w].offset - least_[2]);
-      float* const row = sums + ((group * taps + tap) * inputs + first) * columns();
-      Operands operands{taken + offset + group * inputs + first, steps, first_output + group * geometry_.group_outputs(), out,
-                        {y.sizes[0], y.sizes[1], y.sizes[2]}};
-      if (is_depthwise) {
-        sum_channels({&operands, 1, y.channels, row, columns()});
-        continue;
-      }
-      const float* const outputs = operands.given;
-      for (int64_t left = 0; left < geometry_.group_outputs(); left += widest()) {
-        operands.given = outputs + left;
-        sum_products({&operands, std::min<int64_t>(gemm::kTileRows, inputs - first),
-                      std::min(widest(), geometry_.group_outputs() - left), row + left, columns()});
-      }
+  parallel_tasks(groups * taps * blocks, [&](int64_t item) {
+    const int64_t block = item % blocks, tap = item / blocks % taps, group = item / blocks / taps;
+    const int64_t w = tap % width, h = tap / width % geometry_.kernel[1];
+    const int64_t d = tap / width / geometry_.kernel[1], first = block * gemm::kTileRows;
+    const int64_t offset = in.at(plane_.axes[0].taps[d].offset - least_[0], plane_.axes[1].taps[h].offset - least_[1],
+                                 plane_.axes[2].taps[w].offset - least_[2]);
+    float* const row = sums + ((group * taps + tap) * inputs + first) * columns();
+    Operands operands{taken + offset + group * inputs + first, steps, first_output + group * geometry_.group_outputs(), out,
+                      {y.sizes[0], y.sizes[1], y.sizes[2]}};
+    if (is_depthwise) {
+      sum_channels({&operands, 1, y.channels, row, columns()});
+      return;
+    }
+    const float* const outputs = operands.given;
+    for (int64_t left = 0; left < geometry_.group_outputs(); left += widest()) {
+      operands.given = outputs + left;
+      sum_products({&operands, std::min<int64_t>(gemm::kTileRows, inputs - first),
+                    std::min(widest(), geometry_.group_outputs() - left), row + left, columns()});
     }
   });
 }

@@ -4,7 +4,6 @@
 // squares and panels; G K G^T is in the panels. Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural
 // Networks" (2015); the points are 0, 1, -1, for tiles of 4 also 1/2 and -2, and infinity.
 #include <algorithm>
-#include <atomic>
 
 #include "ops/conv/depthwise.h"
 #include "ops/conv/steps.h"
@@ -18,7 +17,7 @@ namespace npu::conv {
 namespace {
 
 constexpr int64_t kMostNumbers = 131072;  // of the transformed patches of a band, which the second cache holds
-constexpr int64_t kItem = 1024;           // parallel_for gives threads multiples of as many
+constexpr int64_t kItemsOfSlice = 2;      // at least; each part of a band transforms its patches again
 constexpr int64_t kWidth = 64;            // of panels
 
 template <int kTile>
@@ -137,15 +136,11 @@ class Plan {
     const int64_t slices = (int64_t(call.workspace_bytes / sizeof(float)) - shared_elements()) / slice_elements();
     const Results results(call, geometry_, steps_.get());
     const int64_t bands = geometry_.x.batch * bands_.count;
-    const int64_t parts = bands >= slices ? 1 : std::min(panels(), (slices + bands - 1) / bands);
-    const int64_t items = bands * parts, least = (items + slices - 1) / slices;
-    std::atomic<int64_t> taken{0};
-    parallel_for(items * kItem, least * kItem, [&](int64_t begin, int64_t end) {
-      float* slice = shared + shared_elements() + taken++ * slice_elements();
-      for (int64_t item = begin / kItem; item < end / kItem; ++item) {
-        const int64_t part = item % parts;
-        run_band(call, results, place_of(bands_, item / parts), panels() * part / parts, panels() * (part + 1) / parts, slice);
-      }
+    const int64_t parts = parts_of_bands(bands, panels(), slices, kItemsOfSlice);
+    parallel_tasks(bands * parts, slices, [&](int64_t task, int slice) {
+      const int64_t part = task % parts;
+      run_band(call, results, place_of(bands_, task / parts), panels() * part / parts, panels() * (part + 1) / parts,
+               shared + shared_elements() + slice * slice_elements());
     });
   }
 

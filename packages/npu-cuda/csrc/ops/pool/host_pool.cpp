@@ -5,7 +5,6 @@
 namespace npu::pool {
 namespace {
 
-constexpr int64_t kItem = 1024;  // parallel_for gives threads multiples of as many
 
 // The channels, where they are side by side in all images; else 1.
 int64_t inner_of(std::initializer_list<Image> images) {
@@ -19,12 +18,11 @@ template <class F>
 void each_row(const OpCall& call, const Image& image, int64_t inner, int64_t slice_bytes, F f) {
   const int64_t depths = image.sizes[0], heights = image.sizes[1], rows = image.batch * (image.channels / inner) * depths * heights;
   const int64_t slices = std::max<int64_t>(1, int64_t(call.workspace_bytes) / slice_bytes);
-  const int64_t least = std::max<int64_t>((rows + slices - 1) / slices, 16384 / (image.sizes[2] * inner + 1));
-  std::atomic<int64_t> taken{0};
-  parallel_for(rows * kItem, std::max<int64_t>(1, least) * kItem, [&](int64_t begin, int64_t end) {
-    char* const slice = static_cast<char*>(call.workspace) + taken++ * slice_bytes;
-    for (int64_t row = begin / kItem; row < end / kItem; ++row) {
-      f(row / heights / depths, row / heights % depths, row % heights, slice);
+  const int64_t at_once = 16384 / (image.sizes[2] * inner + 1) + 1;
+  parallel_tasks((rows + at_once - 1) / at_once, slices, [&](int64_t task, int slice) {
+    char* const memory = static_cast<char*>(call.workspace) + slice * slice_bytes;
+    for (int64_t row = task * at_once; row < std::min(rows, (task + 1) * at_once); ++row) {
+      f(row / heights / depths, row / heights % depths, row % heights, memory);
     }
   });
 }
@@ -234,12 +232,11 @@ class PlaceGradient {
       }
     }
     const int64_t slices = std::max<int64_t>(1, int64_t(call.workspace_bytes) / slice_bytes());
-    const int64_t least = std::max((outers() + slices - 1) / slices, 16384 / int64_t(pixels.size()) + 1);
-    std::atomic<int64_t> taken{0};
-    parallel_for(outers() * kItem, least * kItem, [&](int64_t begin, int64_t end) {
-      auto* const numbers = reinterpret_cast<int64_t*>(static_cast<char*>(call.workspace) + taken++ * slice_bytes());
+    const int64_t at_once = 16384 / int64_t(pixels.size()) + 1;
+    parallel_tasks((outers() + at_once - 1) / at_once, slices, [&](int64_t task, int slice) {
+      auto* const numbers = reinterpret_cast<int64_t*>(static_cast<char*>(call.workspace) + slice * slice_bytes());
       auto* const buffer = reinterpret_cast<Lane*>(numbers + dy_.numbers());
-      for (int64_t outer = begin / kItem; outer < end / kItem; ++outer) {
+      for (int64_t outer = task * at_once; outer < std::min(outers(), (task + 1) * at_once); ++outer) {
         Lane* const to = dx_.target(outer, 0, 0, nullptr);
         std::fill_n(to, pixels.size(), Lane(0));
         for (int64_t row = 0; row < dy_image_.sizes[0] * dy_image_.sizes[1]; ++row) {
