@@ -42,6 +42,11 @@ NPU_INLINE Value<T> trunc(Value<T> x) { return Value<T>::of(std::trunc(x.raw)); 
 template <RealNumber T>
 NPU_INLINE Value<T> round(Value<T> x) { return Value<T>::of(std::nearbyint(x.raw)); }  // ties to even
 
+template <class T>
+NPU_INLINE Value<T> larger(Value<T> a, Value<T> b) { return select(a > b || a != a, a, b); }
+template <class T>
+NPU_INLINE Value<T> smaller(Value<T> a, Value<T> b) { return select(a < b || a != a, a, b); }
+
 template <Number T>
 NPU_INLINE Value<T> fused(Value<T> a, Value<T> b, Value<T> c) {
   if constexpr (RealNumber<T>) return Value<T>::of(std::fma(a.raw, b.raw, c.raw));

@@ -8,6 +8,13 @@
 #include <cstdint>
 #include <type_traits>
 
+#if defined(__x86_64__) && !defined(__clang__) && !defined(__CUDACC__)
+#define NPU_HAS_X86_BUILTINS 1
+#include <immintrin.h>  // declares the builtins
+#else
+#define NPU_HAS_X86_BUILTINS 0
+#endif
+
 #if defined(__CUDACC__)
 #define NPU_INLINE __host__ __device__ __forceinline__
 #else
@@ -48,6 +55,19 @@ NPU_INLINE constexpr Lane number(double x) {
   return static_cast<Lane>(x);
 }
 
+// A number in each lane. GCC 12 moves calls out of loops, but vectors of 32 bytes that it makes by itself only where a
+// register is left.
+template <class T>
+NPU_INLINE T all_lanes(typename LaneOf<T>::type x) {
+#if NPU_HAS_X86_BUILTINS
+  if constexpr (kIsVector<T> && std::is_same_v<typename LaneOf<T>::type, float> && sizeof(T) == 32) {
+    typedef float Four [[gnu::vector_size(16)]];
+    if (!__builtin_constant_p(x)) return __builtin_ia32_vbroadcastss_ps256(Four{x});
+  }
+#endif
+  return x - T{};  // x - 0 is x, also of -0.0
+}
+
 template <class T>
 struct Value;
 
@@ -75,7 +95,7 @@ struct Value {
   T raw;
 
   Value() = default;
-  NPU_INLINE Value(double x) : raw(number<Lane>(x) - T{}) {}  // x - 0 is x, also of -0.0
+  NPU_INLINE Value(double x) : raw(all_lanes<T>(number<Lane>(x))) {}
   NPU_INLINE Value(Mask<T> mask) : Value(select(mask, Value(1), Value(0))) {}
   NPU_INLINE static Value of(T raw) {
     Value value;
@@ -118,8 +138,8 @@ struct Value {
   // a * b + c, rounded once where the processor can.
   friend NPU_INLINE Value fma(Value a, Value b, Value c) { return fused(a, b, c); }
   // NaN where one of them is; the sign of a zero is not defined.
-  friend NPU_INLINE Value maximum(Value a, Value b) { return select(a > b || a != a, a, b); }
-  friend NPU_INLINE Value minimum(Value a, Value b) { return select(a < b || a != a, a, b); }
+  friend NPU_INLINE Value maximum(Value a, Value b) { return larger(a, b); }
+  friend NPU_INLINE Value minimum(Value a, Value b) { return smaller(a, b); }
   friend NPU_INLINE Value pow(Value a, Value b) { return power(a, b); }
   friend NPU_INLINE Value fmod(Value a, Value b) { return truncated_remainder(a, b); }
 

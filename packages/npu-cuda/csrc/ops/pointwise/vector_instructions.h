@@ -8,13 +8,6 @@
 
 #include "ops/pointwise/math.h"
 
-#if defined(__x86_64__) && !defined(__clang__)
-#define NPU_HAS_X86_BUILTINS 1
-#include <immintrin.h>  // declares the builtins
-#else
-#define NPU_HAS_X86_BUILTINS 0
-#endif
-
 namespace npu::pointwise {
 
 #if NPU_HAS_X86_BUILTINS
@@ -111,6 +104,12 @@ NPU_INLINE Value<T> at_least(Value<T> x, Value<T> bound) {
   return select(x < bound, bound, x);
 #endif
 }
+
+// The builtins give b where one of the two is NaN.
+template <FloatVector T>
+NPU_INLINE Value<T> larger(Value<T> a, Value<T> b) { return select(a == a, at_least(b, a), a); }
+template <FloatVector T>
+NPU_INLINE Value<T> smaller(Value<T> a, Value<T> b) { return select(a == a, at_most(b, a), a); }
 
 // 2^n of the integers from -126 to 127.
 template <FloatVector T>
