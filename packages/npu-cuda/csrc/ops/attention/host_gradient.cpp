@@ -40,7 +40,7 @@ template <int kBytes, int kVectors>
 struct DifferentiateBlock : ScoreLoop<kBytes, kVectors> {
   using Base = ScoreLoop<kBytes, kVectors>;
   using typename Base::V;
-  using Base::exponential, Base::kColumns, Base::kLanes, Base::load, Base::store;
+  using Base::kColumns, Base::kLanes, Base::load, Base::store;
 
   static NPU_INLINE void add_deltas(const Block& b) {
     for (int64_t column = 0; column < kColumns; column += kLanes) {
@@ -59,7 +59,8 @@ struct DifferentiateBlock : ScoreLoop<kBytes, kVectors> {
       for (int64_t row = 0; row < count; ++row) {
         float* const score = b.scores.scores + row * kColumns + column;
         float* const gradient = b.score_gradients + row * kColumns + column;
-        const V weight = exponential(load(score) - lse);
+        const V exponent = load(score) - lse;  // above 0, if the logarithm is not that of these scores
+        const V weight = select(exponent < V(-87.0), V(0.0), exp(exponent));
         store(weight, score);
         store(weight * (load(gradient) - delta) * V(double(b.scale)), gradient);
       }

@@ -77,8 +77,8 @@ struct ScoreLoop {
   static NPU_INLINE V load(const float* from) { return V::of(*reinterpret_cast<const Unaligned*>(from)); }
   static NPU_INLINE void store(V value, float* to) { *reinterpret_cast<Unaligned*>(to) = value.raw; }
 
-  // An exponential that would be no normal number is 0: products with such numbers take many times as long.
-  static NPU_INLINE V exponential(V x) { return select(x < V(-87.0), V(0.0), exp(x)); }
+  // An exponential that would be no normal number is 0: products with such numbers take many times as long. Of numbers up to 0.
+  static NPU_INLINE V exponential(V x) { return exp_of_negative(x); }
 
   // Products of matrices. to[row, column] = initial[row, column] + the products of `depth` numbers of each row, `step` apart,
   // and the rows of a panel.

@@ -53,6 +53,13 @@ NPU_INLINE V power_of_number(V x, double exponent) {
   return pow(x, exponent);
 }
 
+// The logarithm of the number is computed once for all elements, where the compiler finds that it is the same for all.
+template <class V>
+NPU_INLINE V number_to_power(double x, V exponent) {
+  if constexpr (std::is_same_v<typename V::Lane, float>) return pow(V(static_cast<float>(x)), exponent);
+  else return pow(V(x), exponent);
+}
+
 template <class V>
 NPU_INLINE V clamp(V x, V low, V high) { return minimum(maximum(x, low), high); }
 

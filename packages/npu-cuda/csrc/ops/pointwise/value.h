@@ -55,8 +55,8 @@ NPU_INLINE constexpr Lane number(double x) {
   return static_cast<Lane>(x);
 }
 
-// A number in each lane. GCC 12 moves calls out of loops, but vectors of 32 bytes that it makes by itself only where a
-// register is left.
+// An attribute in each lane. GCC 12 moves calls out of loops, but vectors of 32 bytes that it makes by itself only where
+// a register is left.
 template <class T>
 NPU_INLINE T all_lanes(typename LaneOf<T>::type x) {
 #if NPU_HAS_X86_BUILTINS
@@ -96,6 +96,10 @@ struct Value {
 
   Value() = default;
   NPU_INLINE Value(double x) : raw(all_lanes<T>(number<Lane>(x))) {}
+  // Of memory, most often: an instruction reads it into all lanes.
+  template <class F>
+    requires std::is_same_v<F, float>
+  NPU_INLINE Value(F x) : raw(number<Lane>(x) - T{}) {}
   NPU_INLINE Value(Mask<T> mask) : Value(select(mask, Value(1), Value(0))) {}
   NPU_INLINE static Value of(T raw) {
     Value value;

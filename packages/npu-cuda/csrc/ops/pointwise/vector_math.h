@@ -98,6 +98,16 @@ NPU_INLINE Value<T> exp(Value<T> x) {
   return scaled(fma(fma(exp_tail(rest), rest, 1.0), rest, 1.0), n);
 }
 
+// e^x for x up to 0. What would be no normal number is 0.
+template <FloatVector T>
+NPU_INLINE Value<T> exp_of_negative(Value<T> x) {
+  const Value<T> bounded = at_least(x, Value<T>(-87.0));
+  const Value<T> shifted = fma(bounded, kLog2E, kRounding), n = shifted - kRounding;
+  const Value<T> rest = fma(n, -kLn2Low, fma(n, -kLn2High, bounded));
+  const Value<T> power = from_bits<T>((to_bits(shifted) << 23) + 0x3f800000);  // 2^n
+  return select(x < -87.0, Value<T>(0.0), fma(fma(exp_tail(rest), rest, 1.0), rest, 1.0) * power);
+}
+
 // 2^x for x from -200 to 0.
 template <FloatVector T>
 NPU_INLINE Value<T> exp2_of_negative(Value<T> x) {
