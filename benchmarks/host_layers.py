@@ -48,7 +48,7 @@ Run = Callable[[], Any]
 
 
 def program(kind: str, inputs: list[Tensor], output: Tensor, schema: str, **numbers: float) -> Run:
-    """Return a program of one op, bound to its tensors."""
+    """Return a program of one op, bound to its tensors, which returns its output."""
     made = _C.Program("host")
     tensors = [*inputs, output]
     slots = [
@@ -59,7 +59,12 @@ def program(kind: str, inputs: list[Tensor], output: Tensor, schema: str, **numb
     made.finalize()
     for slot, tensor in zip(slots, tensors, strict=True):
         made.bind(slot, tensor)
-    return made.run
+
+    def run() -> Tensor:
+        made.run()
+        return output
+
+    return run
 
 
 def panels_of(weight: Tensor) -> Tensor:
@@ -78,7 +83,7 @@ def convolutions(
     x = torch.randn(1, inputs, size, size).to(memory_format=torch.channels_last)
     weight = torch.randn(outputs, inputs // groups, kernel, kernel).to(memory_format=torch.channels_last)
     bias = torch.randn(outputs)
-    result = F.conv2d(x, weight, bias, stride, padding, 1, groups)
+    result = torch.empty_like(F.conv2d(x, weight, bias, stride, padding, 1, groups))
     numbers = {"stride_h": stride, "stride_w": stride, "padding_h": padding, "padding_w": padding}
     if groups > 1:
         ours = program("Conv", [x, weight, bias], result, "CONV", **numbers, groups=groups)

@@ -45,20 +45,22 @@ class Plot:
     head: str = ""
 
 
+GRAPHS = Plot(
+    "time of a call; eager in inference mode is 1",
+    "eager, inference_mode",
+    {
+        "torch.compile": "#8c8c8c",
+        "torch.compile, freezing": "#3b6fb5",
+        "ONNX Runtime": "#c98a1b",
+        "IRExecutor, passes default": "#7fbf7b",
+        "IRExecutor, passes cpu": "#1b7837",
+        "IRExecutor": "#5e3c99",
+    },
+    lowest=0.0625,
+)
 PLOTS = {
-    "runtime-benchmarks": Plot(
-        "time of a call; eager in inference mode is 1",
-        "eager, inference_mode",
-        {
-            "torch.compile": "#8c8c8c",
-            "torch.compile, freezing": "#3b6fb5",
-            "ONNX Runtime": "#c98a1b",
-            "IRExecutor, passes default": "#7fbf7b",
-            "IRExecutor, passes cpu": "#1b7837",
-            "IRExecutor": "#5e3c99",
-        },
-        lowest=0.0625,
-    ),
+    "runtime-benchmarks": GRAPHS,
+    "runtime-benchmarks-avx2": GRAPHS,
     "training-benchmarks": Plot(
         "time of a training step; eager is 1",
         "eager",

@@ -30,9 +30,9 @@ TABLES = {
 }
 
 HEAD = """\
-# How fast graphs run
+# {title}
 
-`nox -s bench -- runtime --page docs/reference/runtime-benchmarks.md` writes this page.
+`nox -s bench -- runtime --page docs/reference/{name}` writes this page.
 Measured on {cpu}, with PyTorch {torch} and Python {python}, on {date}.
 
 Each contender runs in a process of its own, and all take turns: the times are medians of one run. Compile
@@ -49,12 +49,14 @@ The tables have the time of a call relative to eager PyTorch in inference mode: 
 
 def write_page(results: dict[str, Any], path: Path) -> None:
     """Write the page, and the plot beside it."""
-    path.write_text("\n".join(page(results, path.with_suffix(".svg").name)) + "\n")
+    path.write_text("\n".join(page(results, path)) + "\n")
     write_plot(path, "runtime-benchmarks")
 
 
-def page(results: dict[str, Any], plot: str) -> Iterator[str]:
-    yield HEAD.format(plot=plot, **{key: value for key, value in results.items() if key != "cases"})
+def page(results: dict[str, Any], path: Path) -> Iterator[str]:
+    head = {key: value for key, value in results.items() if key != "cases"}
+    head["title"] = "How fast graphs run" + ("" if "AVX512" in head["cpu"] else ", without AVX-512")
+    yield HEAD.format(name=path.name, plot=path.with_suffix(".svg").name, **head)
     for heading, contenders in TABLES.items():
         columns, *lines = overview(results, contenders)
         yield f"## {heading}\n"
