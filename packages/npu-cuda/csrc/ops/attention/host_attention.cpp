@@ -48,6 +48,7 @@ struct AttendBlock : ScoreLoop<kBytes, kVectors> {
       float* const scores = b.scores.scores + column;
       const V before = load(b.most + column);
       V most = before;
+      // Not of NaN: a score that is NaN makes the total NaN.
       for (int64_t row = 0; row < count; ++row) most = at_least(most, load(scores + row * kColumns));
       const V shift = select(most == V(-kInfinity), V(0.0), most);
       const V factor = exponential(before - shift);

@@ -2,6 +2,8 @@
 // the channels of a pixel side by side, zeros around the image. An image that is so already is read where it is.
 #pragma once
 
+#include <algorithm>
+
 #include "ops/conv/conv.h"
 #include "ops/pointwise/host_rows.h"
 

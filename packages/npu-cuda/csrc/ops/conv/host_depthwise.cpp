@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kMostResults = 32768;  // of a band, which the second cache holds until steps have read them
 constexpr int64_t kMostInputs = 20480;   // of the rows that a row of results reads, of some channels
 constexpr int64_t kLeastChannels = 16, kMostChannels = 64;
-constexpr int kAtOnce = 8;       // pixels
+constexpr int kAtOnce = 8;               // pixels
 
 // A row of the kernel: where the number of its first tap is, from a pixel, and the weights of that.
 struct TapRow {

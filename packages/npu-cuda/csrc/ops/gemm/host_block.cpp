@@ -45,7 +45,7 @@ struct Multiply {
   }
 
   // As many columns as a single row takes at a time, which are several tiles. Tiles of fewer rows are wider, so that all
-  // have enough sums. The first rows of each column bring their share of what is next into the caches.
+  // have enough sums. The first tile of several rows brings what is next into the caches, a share in each column.
   static NPU_INLINE void several_tiles(const Block& block, int64_t first) {
     constexpr int kVectors = kTileVectors<kBytes>;
     int64_t row = block.num_rows / kTileRows * kTileRows;

@@ -19,7 +19,7 @@ struct Block {
   int64_t num_rows, columns, depth;
   int64_t row_step = 1;  // from a number of a row to the next one
   const void* next = nullptr;  // as many elements that are read after these, to be brought into the caches
-  bool is_streamed = false;    // no other rows are multiplied by the panel: it comes from memory
+  bool is_streamed = false;    // no other rows are multiplied by the panel: the first of few rows reads it from memory
 };
 
 // A row of A, or two, times some panels of B at the same time: memory is faster where it is read in several places.

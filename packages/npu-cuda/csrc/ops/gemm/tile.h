@@ -1,8 +1,8 @@
 // A tile of a matrix product in registers: kRows rows of kVectors vectors of sums. Its rows of numbers are given by
 // pointers, so that they may be those of a matrix, pixels of an image, or queries. What they are multiplied by is a
 // panel, whose rows have the elements of all columns of the tile side by side; 16-bit floats are converted in registers.
-// A tile of many sums adds in the order of the numbers of a row, one of few sums adds parts of it and joins them. All of
-// it is inlined into loops of an instruction set (host_simd.h):
+// A tile of many sums adds in the order of the numbers of a row, one of few sums adds parts of it and joins them, one of a
+// single row adds numbers of four parts in turn. All of it is inlined into loops of an instruction set (host_simd.h):
 //
 //   Tile<float, kBytes, 6, kTileVectors<kBytes>> tile(bias, 0);
 //   for (each tap) tile.add(rows_of_pixels, panel_of_tap, kColumns, channels);
@@ -29,7 +29,7 @@ inline constexpr int kTileVectors = 4;
 template <int kBytes>
 inline constexpr int kTileVectors = kBytes == 64 ? 4 : 2;
 #endif
-// Of the tile of a single row. Where panels are wider than the largest tile, a row reads them in order in a wider one,
+// Of the tile of a single row. Where panels are wider than the largest tile, it takes whole rows of a panel: a wider tile,
 // whose sums fit the registers as well.
 template <int kBytes>
 inline constexpr int kRowVectors = kTileVectors<kBytes> == 2 ? 8 : kTileVectors<kBytes>;
@@ -154,7 +154,7 @@ class Tile {
     add_some<false>(rows, panel, stride, depth, step, panel);
   }
 
-  // The same, and brings as many elements as the tile reads, from `next` on, into the caches: those that follow it.
+  // The same, and brings about as many elements as the tile reads, from `next` on, into the caches.
   template <class E>
   NPU_INLINE void add_and_fetch(const Lane* const* rows, const E* panel, int64_t stride, int64_t depth, int64_t step, const E* next) {
     add_some<true>(rows, panel, stride, depth, step, next);
@@ -211,7 +211,7 @@ class Tile {
   static constexpr int kSets = kVectors == 8 ? 1 : kRows == 1 ? 4 : kRows * kVectors >= 8 ? 1 : kRows * kVectors >= 4 ? 2 : 4;
   static constexpr int kPlaces = kRows == 1 ? 4 : kSets;
   // Bytes: the processor by itself reads ahead to the end of a page of memory only. Not where loads are what takes time,
-  // nor where it reads all of a panel in order.
+  // nor where whole rows of a panel are read.
   static constexpr int kAhead = 4096;
   static constexpr bool kReadsAhead = kVectors < 8 && (kRows <= 2 || kVectors == 4);
   static constexpr int kSums = kSets * kRows * kVectors;

@@ -74,7 +74,7 @@ NPU_INLINE bool any(Mask<T> mask) {
 #endif
 }
 
-// Of NaN and the bound: NaN.
+// Here and below: x where one of the two is NaN.
 template <FloatVector T>
 NPU_INLINE Value<T> at_most(Value<T> x, Value<T> bound) {
 #if NPU_HAS_X86_BUILTINS

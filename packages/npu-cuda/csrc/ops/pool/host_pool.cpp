@@ -5,7 +5,6 @@
 namespace npu::pool {
 namespace {
 
-
 // The channels, where they are side by side in all images; else 1.
 int64_t inner_of(std::initializer_list<Image> images) {
   int64_t inner = images.begin()->channels;
