@@ -59,6 +59,8 @@ def page(results: dict[str, Any], path: Path) -> Iterator[str]:
     yield HEAD.format(name=path.name, plot=path.with_suffix(".svg").name, **head)
     for heading, contenders in TABLES.items():
         columns, *lines = overview(results, contenders)
+        if len(columns) == 1:  # none of them was measured
+            continue
         yield f"## {heading}\n"
         yield from _table(columns, lines)
     for case in results["cases"]:

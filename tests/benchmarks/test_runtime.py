@@ -187,5 +187,6 @@ def test_the_page_shows_results_and_what_cannot_run_and_no_bars(page: Path) -> N
     assert "| time to eager | IRExecutor, passes default | torch.compile, freezing | torch.compile |" in text
     assert "| torch.compile, freezing | - |  |  |  | fails |" in text
     assert "| IRExecutor, passes default | 4 s | 0.40x | 1 s | 1 KB | 0 |" in text
+    assert "as it is" not in text
     assert "at most" not in text
     assert "missed" not in text
