@@ -151,11 +151,24 @@ def images(generator: torch.Generator) -> tuple[Tensor, Tensor]:
     return torch.randn(8, 3, 16, 16, generator=generator), torch.randint(0, 10, (8,), generator=generator)
 
 
+def channels_last_classifier() -> nn.Module:
+    return Classifier().to(memory_format=torch.channels_last)
+
+
+def channels_last_images(generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    x, labels = images(generator)
+    return x.to(memory_format=torch.channels_last), labels
+
+
 @pytest.mark.parametrize(
     "passes", ["train-cpu", f"{TRAIN},batch-norm-to-sums{{min_elements=0}},channels-last"]
 )
 def test_training_is_as_near_to_float64_as_eager_is(passes: str) -> None:
-    assert_trains(Case("classifier", Classifier, images, F.cross_entropy), passes, uses_channels_last)
+    case = Case("classifier", Classifier, images, F.cross_entropy)
+    other = Case(
+        "classifier in channels-last", channels_last_classifier, channels_last_images, F.cross_entropy
+    )
+    assert_trains(case, passes, uses_channels_last, same=[other])
 
 
 def uses_channels_last(graph: Graph) -> bool:

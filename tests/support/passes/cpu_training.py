@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -61,14 +62,24 @@ def count_of(graph: Graph, *op_types: str) -> int:
     return len(list(graph.nodes_of(*op_types)))
 
 
-def assert_trains(case: Case, passes: str, is_done: Callable[[Graph], bool]) -> None:
-    """Fail unless training with these passes, which must do something, is as near to float64 as eager's."""
+def assert_trains(
+    case: Case, passes: str, is_done: Callable[[Graph], bool], same: Sequence[Case] = ()
+) -> None:
+    """Fail unless training with these passes, which must do something, is as near to float64 as eager's.
+
+    Args:
+        case: What is trained.
+        passes: The passes.
+        is_done: Whether they did something.
+        same: Cases that train the same, and round otherwise: equivalent forms of eager training as well.
+    """
     for name in ("SGD, nesterov", "Adam", "RMSprop"):
         recipe = recipe_named(name)
 
         found = trained(with_passes(passes, is_done), case, recipe)
 
-        assert not problems(found, reference(case, recipe)), name
+        eager = tuple(form for each in (case, *same) for form in reference(each, recipe).eager)
+        assert not problems(found, replace(reference(case, recipe), eager=eager)), name
 
 
 def batch_of(count: int = 8, size: int = 16) -> tuple[Tensor, Tensor]:
