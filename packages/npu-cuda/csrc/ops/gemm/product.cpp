@@ -286,6 +286,7 @@ void Product::compute(const Stage& stage, int64_t task) const {
   }
   block.panel_stride = is_b_direct_ ? problem_.b.row : width_;
   block.num_rows = part.rows;
+  block.is_streamed = is_packed_ && part.rows == problem_.m;
   block.columns = part.columns;
   block.out_stride = is_direct ? d.row : width_;
   const int64_t first = problem_.offset(d, part.item) + part.row * d.row + column;
@@ -296,7 +297,6 @@ void Product::compute(const Stage& stage, int64_t task) const {
     block.panel = at(elements, k * block.panel_stride * element_bytes_);
     block.depth = std::min(depth, problem_.k - k);
     if (is_packed_) block.next = at(block.panel, block.depth * width_ * element_bytes_);
-    block.is_streamed = is_packed_ && part.rows == problem_.m;
     loops_.multiply(block);
     block.start = block.out;
     block.start_stride = block.out_stride;

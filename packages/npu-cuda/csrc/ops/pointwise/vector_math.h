@@ -98,14 +98,23 @@ NPU_INLINE Value<T> exp(Value<T> x) {
   return scaled(fma(fma(exp_tail(rest), rest, 1.0), rest, 1.0), n);
 }
 
+// x is n ln 2 + rest, for x from -87 to 88; power is 2^n.
+template <FloatVector T>
+struct Exponent {
+  NPU_INLINE explicit Exponent(Value<T> x) {
+    const Value<T> shifted = fma(x, kLog2E, kRounding), n = shifted - kRounding;
+    rest = fma(n, -kLn2Low, fma(n, -kLn2High, x));
+    power = from_bits<T>((to_bits(shifted) << 23) + 0x3f800000);
+  }
+
+  Value<T> rest, power;
+};
+
 // e^x for x up to 0. What would be no normal number is 0.
 template <FloatVector T>
 NPU_INLINE Value<T> exp_of_negative(Value<T> x) {
-  const Value<T> bounded = at_least(x, Value<T>(-87.0));
-  const Value<T> shifted = fma(bounded, kLog2E, kRounding), n = shifted - kRounding;
-  const Value<T> rest = fma(n, -kLn2Low, fma(n, -kLn2High, bounded));
-  const Value<T> power = from_bits<T>((to_bits(shifted) << 23) + 0x3f800000);  // 2^n
-  return select(x < -87.0, Value<T>(0.0), fma(fma(exp_tail(rest), rest, 1.0), rest, 1.0) * power);
+  const Exponent<T> of(at_least(x, Value<T>(-87.0)));
+  return select(x < -87.0, Value<T>(0.0), fma(fma(exp_tail(of.rest), of.rest, 1.0), of.rest, 1.0) * of.power);
 }
 
 // 2^x for x from -200 to 0.
@@ -119,11 +128,8 @@ NPU_INLINE Value<T> exp2_of_negative(Value<T> x) {
 
 template <FloatVector T>
 NPU_INLINE Value<T> expm1(Value<T> x) {
-  const Value<T> bounded = at_least(x, Value<T>(-30.0));
-  const Value<T> shifted = fma(bounded, kLog2E, kRounding), n = shifted - kRounding;
-  const Value<T> rest = fma(n, -kLn2Low, fma(n, -kLn2High, bounded));
-  const Value<T> power = from_bits<T>((to_bits(shifted) << 23) + 0x3f800000);  // 2^n
-  const Value<T> result = fma(fma(exp_tail(rest) * rest, rest, rest), power, power - 1.0);
+  const Exponent<T> of(at_least(x, Value<T>(-30.0)));
+  const Value<T> result = fma(fma(exp_tail(of.rest) * of.rest, of.rest, of.rest), of.power, of.power - 1.0);
   const Mask<T> is_large = x > 88.0;
   const Value<T> all = any(is_large) ? select(is_large, exp(x), result) : result;
   return with_sign_of(all, x);  // of -0.0
