@@ -30,9 +30,9 @@ template <int kBytes>
 inline constexpr int kTileVectors = kBytes == 64 ? 4 : 2;
 #endif
 // Of the tile of a single row. Where panels are wider than the largest tile, it takes whole rows of a panel: a wider tile,
-// whose sums fit the registers as well.
+// whose sums fit the registers as well. Not of vectors of 16 bytes, to compile less.
 template <int kBytes>
-inline constexpr int kRowVectors = kTileVectors<kBytes> == 2 ? 8 : kTileVectors<kBytes>;
+inline constexpr int kRowVectors = kBytes == 32 ? 8 : kTileVectors<kBytes>;
 
 // Consecutive elements as a vector of numbers.
 template <class Lane, int kBytes>
