@@ -32,6 +32,9 @@ struct Bands {
   }
 };
 
+// Items of work that a call has at least where its image can be cut into so many: for threads, however many there are.
+inline constexpr int64_t kLeastItems = 8;
+
 // Bands of at most about so many pixels, one row at least. `may_leave`: whether taps outside of the image are skipped,
 // so that it need not be copied for its border alone.
 Bands bands_of(const Geometry& geometry, const Plane& plane, int64_t most_pixels, bool may_leave);

@@ -2,6 +2,7 @@
 // inputs. Weights are packed in panels of as many columns as a tile has.
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "ops/conv/bands.h"
 #include "ops/conv/depthwise.h"
@@ -171,7 +172,7 @@ class Plan {
         panels_((geometry_.group_outputs() + columns_ - 1) / columns_),
         panel_elements_(geometry_.taps() * geometry_.group_inputs() * columns_), steps_(std::move(steps)) {
     for (const Plane& plane : planes_of(geometry_)) {
-      PlanePlan& planned = planes_.emplace_back(PlanePlan{bands_of(geometry_, plane, kMostPixels, false), {}});
+      PlanePlan& planned = planes_.emplace_back(PlanePlan{bands_of(geometry_, plane, most_pixels(plane), false), {}});
       planned.runs = runs_of(geometry_, planned.bands);
       most_band_ = std::max(most_band_, planned.bands.copied_elements(geometry_.x.channels));
       most_pixels_ = std::max(most_pixels_, planned.bands.rows * planned.bands.width());
@@ -217,6 +218,7 @@ class Plan {
   }
   int64_t channel_of(int64_t unit) const { return unit / panels_ * geometry_.group_outputs() + unit % panels_ * columns_; }
 
+  int64_t most_pixels(const Plane& plane) const;
   bool is_large(const PlanePlan& plane) const;
   void pack(const TensorDesc& weights, float* packed) const;
   void run_plane(const Launch& launch, int64_t slices) const;
@@ -246,6 +248,17 @@ void Plan::pack(const TensorDesc& weights, float* packed) const {
       std::fill(to + count, to + columns_, 0.0f);
     }
   });
+}
+
+// Of a band: rows of whole tiles, since a pixel's last bit depends on the rows of its tile. Each band reads all weights: one that is for threads alone needs them in the second cache.
+int64_t Plan::most_pixels(const Plane& plane) const {
+  const int64_t height = std::max<int64_t>(1, plane.axes[1].count), width = std::max<int64_t>(1, plane.axes[2].count);
+  const int64_t others = std::max<int64_t>(1, geometry_.x.batch * plane.axes[0].count * units());
+  const bool are_few = units() * panel_elements_ <= kFewWeights;
+  const int64_t bands = are_few ? std::max<int64_t>(1, kLeastItems / others) : 1;
+  const int64_t rows = std::clamp(height * width / bands, kLeastPixels, kMostPixels) / width;
+  const int64_t of_tiles = gemm::kTileRows / std::gcd(width, int64_t{gemm::kTileRows});
+  return (rows > of_tiles ? rows / of_tiles * of_tiles : rows) * width;
 }
 
 // Below it threads take longer to wake than to work.

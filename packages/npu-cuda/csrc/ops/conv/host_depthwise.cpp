@@ -165,7 +165,9 @@ class Plan {
       : geometry_(geometry), channels_(std::max<int64_t>(1, geometry.x.channels)), is_packed_(is_packed), has_bias_(has_bias),
         steps_(std::move(steps)) {
     for (const Plane& plane : planes_of(geometry_)) {
-      const Bands& bands = planes_.emplace_back(bands_of(geometry_, plane, kMostResults / channels_, true));
+      const int64_t pixels = geometry.x.batch * plane.axes[0].count * plane.axes[1].count * plane.axes[2].count;
+      const int64_t most = std::min(kMostResults / channels_, pixels / kLeastItems);
+      const Bands& bands = planes_.emplace_back(bands_of(geometry_, plane, most, true));
       most_band_ = std::max(most_band_, bands.copied_elements(channels_));
       most_pixels_ = std::max(most_pixels_, bands.rows * bands.width());
     }
