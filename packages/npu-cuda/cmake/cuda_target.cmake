@@ -7,12 +7,9 @@ if(NPU_NARROW)
   target_compile_definitions(_C PRIVATE NPU_NARROW)
 endif()
 
-# What only Python calls takes the longest to compile of the C++ that is no kernel.
-file(GLOB BINDINGS CONFIGURE_DEPENDS csrc/bindings/*.cpp)
 set(low_level -O1)
 if(NPU_QUICK)
   set(low_level -O0)
-  set_source_files_properties(${BINDINGS} PROPERTIES COMPILE_OPTIONS "-O0")
 endif()
 
 if(NPU_MODE STREQUAL "ON")
@@ -48,6 +45,8 @@ elseif(NPU_MODE STREQUAL "EMULATE")
   set_source_files_properties(${EMULATOR_SOURCES} PROPERTIES COMPILE_OPTIONS "-O1" SKIP_PRECOMPILE_HEADERS ON)
   set_source_files_properties(csrc/emulator/block.cpp csrc/emulator/kernel_launch.cpp PROPERTIES
                               COMPILE_OPTIONS "-O2;-fno-sanitize=address")
+  # What only Python calls takes the longest to compile of the C++ that is no kernel.
+  file(GLOB BINDINGS CONFIGURE_DEPENDS csrc/bindings/*.cpp)
   set_source_files_properties(${BINDINGS} PROPERTIES COMPILE_OPTIONS "-O0;-fno-sanitize=address" SKIP_PRECOMPILE_HEADERS ON)
 endif()
 
