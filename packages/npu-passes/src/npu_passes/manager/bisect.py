@@ -10,12 +10,13 @@ import os
 from collections.abc import Iterable
 
 from npu_ir import Graph, NpuError
+from npu_ir.graph.requirement import require_graph
 from npu_passes.core.base import Numerics, Pass
 from npu_passes.errors import PassError
 from npu_passes.manager.checked_mode import Checked, Trial, find_first_difference
 from npu_passes.manager.manager import MAX_ROUNDS, PassManager, replay_rewrites
 from npu_passes.manager.reproduction import Culprit, write_reproduction
-from npu_passes.manager.rounds import Rounds, require_graph
+from npu_passes.manager.rounds import Rounds
 
 
 def bisect(
@@ -43,7 +44,7 @@ def bisect(
         max_rounds: As for `PassManager`.
 
     Raises:
-        GraphError: ``graph`` breaks a rule of the IR.
+        GraphError: ``graph`` is no graph, or breaks a rule of the IR.
         PassError: The graph cannot be run before any pass, or a pass fails or is not deterministic.
     """
     require_graph(graph)

@@ -11,6 +11,7 @@ import torch
 
 from npu_ir import Graph, GraphError, NpuError
 from npu_ir.core.isolation import pause_gc
+from npu_ir.graph.requirement import require_graph
 from npu_passes.core.base import Pass
 from npu_passes.core.journal import Journal, Rewrite, RewriteLimitReachedError
 from npu_passes.core.options import options_of
@@ -19,7 +20,7 @@ from npu_passes.core.pass_text import format_passes, parse_passes
 from npu_passes.errors import PassError
 from npu_passes.manager.checked_mode import Checked, Results, Trial, find_first_difference
 from npu_passes.manager.dumps import Dumps
-from npu_passes.manager.rounds import PassRun, Rounds, require_graph
+from npu_passes.manager.rounds import PassRun, Rounds
 from npu_passes.manager.signature_check import find_signature_change
 from npu_passes.manager.statistics import FlopCounter, PassResult, PassStatistics, graph_statistics
 
@@ -30,6 +31,7 @@ def optimize(graph: Graph, pipeline: str = "default") -> Graph:
     """Run the passes of a named pipeline over a copy of ``graph`` and return the copy.
 
     Raises:
+        GraphError: ``graph`` is no graph, or breaks a rule of the IR before any pass.
         PassError: The pipeline is unknown, or a pass fails or breaks the graph.
     """
     return PassManager.of_pipeline(pipeline).optimize(graph)
@@ -86,7 +88,7 @@ class PassManager:
         """Run the passes over a copy of ``graph`` and return it, with statistics and the journal.
 
         Raises:
-            GraphError: ``graph`` breaks a rule of the IR before any pass.
+            GraphError: ``graph`` is no graph, or breaks a rule of the IR before any pass.
             PassError: A pass fails, breaks a rule, changes the graph's signature or (in checked mode) its
                 results, or returns the wrong answer to whether it edited the graph. Names the pass, and the
                 rewrite if it can be determined.

@@ -94,15 +94,6 @@ class Rounds:
                 )
 
 
-def require_graph(graph: object) -> None:
-    """Raise unless ``graph`` is a graph."""
-    if not isinstance(graph, Graph):
-        raise PassError(
-            f"passes run over a graph, not over a {type(graph).__name__}",
-            fix="npu_ir.extract_ir(model, args) makes one of a model",
-        )
-
-
 def run_once(item: Pass, graph: Graph) -> bool:
     """Run a pass over a graph and its regions; return whether it reports an edit of any of them.
 

@@ -9,6 +9,7 @@ import torch
 
 from npu_ir import Graph, GraphError, NpuError, OpNode, format_ir
 from npu_ir.core.tensor_bytes import same_data
+from npu_ir.graph.requirement import require_graph
 from npu_passes.core.base import Pass
 from npu_passes.core.journal import Journal, Rewrite, use_journal
 from npu_passes.core.pass_text import parse_passes
@@ -21,7 +22,7 @@ from npu_passes.manager.checked_mode import (
     find_wrong_origin,
 )
 from npu_passes.manager.manager import PassManager
-from npu_passes.manager.rounds import edit_counts, require_graph, run_once
+from npu_passes.manager.rounds import edit_counts, run_once
 
 __tracebackhide__ = True  # pytest shows the error, and frames of the plugin, not those of this module
 
@@ -47,6 +48,7 @@ def check_pass(
         data: Data to run the graphs on; by default one call on random data.
 
     Raises:
+        GraphError: One of the graphs is none.
         PassError: The pass breaks one of these rules; names the rule and the graph.
     """
     item = pass_() if isinstance(pass_, type) else pass_
