@@ -170,6 +170,30 @@ def test_a_donated_cache_is_written_by_programs_and_restored_after_a_failure() -
     assert cache.data_ptr() == address
 
 
+class OnlyRead(nn.Module):
+    """Writes rows of a cache, reads them in the same program, and does not return the cache."""
+
+    def forward(self, cache: Tensor, x: Tensor, at: Tensor, last: Tensor) -> Any:
+        return cache.index_copy(0, at, x * 2).sum(0), torch.linalg.cholesky(last)
+
+
+def test_a_donated_cache_that_only_its_program_reads_is_restored_and_shares_no_memory() -> None:
+    cache, x, at, last = randn(6, 4), randn(2, 4), torch.tensor([0, 3]), torch.eye(2)
+    graph = extract_ir(OnlyRead(), (cache, x, at, last))
+    executor = IRExecutor(graph, backend=HOST, passes="default", donate=("cache",))
+    assert {item.backend for item in executor.instructions} == {"aten", "host"}
+    before, expected = cache.clone(), OnlyRead()(cache, x, at, last)
+
+    with pytest.raises(ExecutionError, match="not positive-definite"):
+        executor(cache, x, at, -last)
+    assert_same(cache, before, "the cache after a failure")
+    with pytest.raises(ExecutionError, match="%cache is donated, but .* shares memory with %x"):
+        executor(cache, cache[1:3], at, last)
+
+    assert_same(executor(cache, x, at, last), expected, "the results", tolerance=1e-6)
+    assert_same(cache, before.index_copy(0, at, x * 2), "the cache")
+
+
 @each_row("kind", ["index_put accumulates", "strides", "another dtype"])
 def test_what_no_kernel_can_restore_is_copied(kind: str) -> None:
     class Model(nn.Module):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -133,8 +133,6 @@ def _prepare_partition(
         BackendError: The backend cannot prepare it.
     """
     backend, nodes = partition.backend, partition.nodes
-    # Those that nothing outside reads are not returned.
-    written = {value: source for value, source in program.in_place.items() if _is_read_outside(value, nodes)}
     overwritten = {item for op in program.ops for item in op.overwrites}
     numbers = frozenset(index for index, value in enumerate(program.graph.inputs) if value in overwritten)
     constants = {
@@ -150,11 +148,11 @@ def _prepare_partition(
         constants=frozenset(constants - numbers),
         may_be_lazy=may_be_lazy,
         updates_in_place=partition.updates_in_place,
-        in_place=tuple(program.inputs.index(source) for source in written.values()),
+        in_place=tuple(map(program.inputs.index, program.in_place.values())),
     )
     given, bound = ([Slot(index) for index in part] for part in (call.given, sorted(call.constants)))
     kernel = f"{backend.name}.run"
-    outputs = (*program.outputs, *written)
+    outputs = (*program.outputs, *program.in_place)
     # Not with one that is overwritten: that is a copy, or memory that nothing else needs.
     may_share = (
         *(shared - numbers for shared in _find_shared_inputs(program.graph)),
@@ -181,10 +179,6 @@ def _prepare_partition(
         partition=call,
         traits=traits,
     )
-
-
-def _is_read_outside(value: Value, nodes: Collection[OpNode]) -> bool:
-    return any(user not in nodes for user, _ in value.uses)
 
 
 def _find_shared_inputs(graph: PartitionGraph) -> list[frozenset[int]]:
