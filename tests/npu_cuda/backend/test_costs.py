@@ -10,6 +10,7 @@ from npu_cuda.backend.native import PricedCudaBackend
 from npu_ir import OpNode, extract_ir
 from npu_runtime import IRExecutor
 from npu_runtime.backends.registry import find_backend
+from tests.support.rows import each_row
 
 PRICED = HostBackend().by_cost()
 
@@ -43,6 +44,15 @@ def cost_of(model: nn.Module, *args: Tensor) -> float | None:
 
 def test_a_lone_small_op_is_not_worth_a_call() -> None:
     assert nodes_by_backend(nn.ReLU(), torch.randn(8)) == {"aten": {"relu"}}
+
+
+@each_row("model, x", {
+    "a convolution in groups": (nn.Conv1d(33, 33, 1, groups=33), torch.randn(1, 33, 16)),
+    "gelu": (nn.GELU(), torch.randn(8)),
+    "a norm": (nn.LayerNorm(8), torch.randn(4, 8)),
+})  # fmt: skip
+def test_a_lone_small_op_is_where_a_call_of_aten_takes_long(model: nn.Module, x: Tensor) -> None:
+    assert nodes_by_backend(model, x).keys() == {"host"}
 
 
 def test_a_lone_small_layer_stays_where_its_weights_are_packed_for() -> None:

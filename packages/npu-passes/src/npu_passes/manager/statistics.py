@@ -25,8 +25,16 @@ from npu_passes.core.journal import Journal
 # Of one core of an x86 CPU of the last ten years, data in the cache, within a factor of three: the seconds of
 # a call from Python, the bytes and the floating-point operations (float32) per second.
 _CALL, _BYTES, _FLOPS = 1e-6, 2e10, 1e11
-# Seconds of a call of attention: PyTorch chooses among kernels, and lays out results and a mask.
-_ATTENTION_CALL = 15e-6
+# Seconds of calls that take much longer, by how the op type begins: PyTorch chooses among kernels, lays out
+# operands for them, or asks oneDNN. Of tensors of 32 numbers, on which a copy takes 1 us. A convolution in
+# groups has no kernel for so few.
+_CALLS = {
+    "aten.scaled_dot_product_attention.": 15e-6, "aten.conv": 9e-6, "aten.gelu.": 9e-6,
+    "aten.rms_norm.": 9e-6, "aten.upsample_": 8e-6, "aten.group_norm.": 7e-6, "aten.batch_norm.": 6e-6,
+    "aten.layer_norm.": 4e-6, "aten.native_layer_norm.": 4e-6,
+    "aten.linear.": 4e-6, "aten.addmm.": 4e-6, "aten.bmm.": 4e-6, "aten.matmul.": 4e-6,
+}  # fmt: skip
+_GROUPED_CALL = 40e-6
 # Products with weights packed for oneDNN: PyTorch has no formulas for them.
 _PACKED_PRODUCTS = ("mkldnn._linear_pointwise.", "mkldnn._convolution_pointwise.")
 # It is composite; PyTorch's formula is one of those that it decomposes into.
@@ -103,8 +111,14 @@ def estimate_seconds(node: OpNode, count: FlopCounter) -> float | None:
     if is_view(node):
         return _CALL
     traffic = sum(span_bytes(value.type) for value in dict.fromkeys(values))
-    call = _ATTENTION_CALL if node.op_type == _ATTENTION else _CALL
-    return call + max(traffic / _BYTES, (count(node) or 0) / _FLOPS)
+    return _call_seconds(node) + max(traffic / _BYTES, (count(node) or 0) / _FLOPS)
+
+
+def _call_seconds(node: OpNode) -> float:
+    """Return what a call takes beside the data of the node."""
+    if node.op_type.startswith("aten.conv") and node.attrs.get("groups", 1) != 1:
+        return _GROUPED_CALL
+    return next((seconds for start, seconds in _CALLS.items() if node.op_type.startswith(start)), _CALL)
 
 
 @functools.cache
