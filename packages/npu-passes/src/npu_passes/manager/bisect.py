@@ -44,7 +44,7 @@ def bisect(
         max_rounds: As for `PassManager`.
 
     Raises:
-        GraphError: ``graph`` is no graph, or breaks a rule of the IR.
+        GraphError: ``graph`` is not a graph, or breaks a rule of the IR.
         PassError: The graph cannot be run before any pass, or a pass fails or is not deterministic.
     """
     require_graph(graph)

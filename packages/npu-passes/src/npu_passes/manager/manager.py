@@ -31,7 +31,7 @@ def optimize(graph: Graph, pipeline: str = "default") -> Graph:
     """Run the passes of a named pipeline over a copy of ``graph`` and return the copy.
 
     Raises:
-        GraphError: ``graph`` is no graph, or breaks a rule of the IR before any pass.
+        GraphError: ``graph`` is not a graph, or breaks a rule of the IR before any pass.
         PassError: The pipeline is unknown, or a pass fails or breaks the graph.
     """
     return PassManager.of_pipeline(pipeline).optimize(graph)
@@ -88,7 +88,7 @@ class PassManager:
         """Run the passes over a copy of ``graph`` and return it, with statistics and the journal.
 
         Raises:
-            GraphError: ``graph`` is no graph, or breaks a rule of the IR before any pass.
+            GraphError: ``graph`` is not a graph, or breaks a rule of the IR before any pass.
             PassError: A pass fails, breaks a rule, changes the graph's signature or (in checked mode) its
                 results, or returns the wrong answer to whether it edited the graph. Names the pass, and the
                 rewrite if it can be determined.
