@@ -250,7 +250,8 @@ void Plan::pack(const TensorDesc& weights, float* packed) const {
   });
 }
 
-// Of a band: rows of whole tiles, since a pixel's last bit depends on the rows of its tile. Each band reads all weights: one that is for threads alone needs them in the second cache.
+// Of a band: rows of whole tiles. A pixel's last bit depends on the rows of its tile, so bands do not depend on how many
+// threads there are. Each band reads all weights: those that are for threads alone need them in the second cache.
 int64_t Plan::most_pixels(const Plane& plane) const {
   const int64_t height = std::max<int64_t>(1, plane.axes[1].count), width = std::max<int64_t>(1, plane.axes[2].count);
   const int64_t others = std::max<int64_t>(1, geometry_.x.batch * plane.axes[0].count * units());

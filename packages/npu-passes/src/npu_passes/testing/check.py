@@ -48,7 +48,7 @@ def check_pass(
         data: Data to run the graphs on; by default one call on random data.
 
     Raises:
-        GraphError: One of the graphs is none.
+        GraphError: One of ``graphs`` is not a graph.
         PassError: The pass breaks one of these rules; names the rule and the graph.
     """
     item = pass_() if isinstance(pass_, type) else pass_
