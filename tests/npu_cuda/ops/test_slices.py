@@ -54,6 +54,7 @@ def largest_of_windows(channels: int, size: int) -> tuple[Run, Tensor]:
 @pytest.mark.parametrize(("make", "sizes"), [
     pytest.param(convolution, (64, 57, 64), id="convolution"),
     pytest.param(convolution, (64, 14, 320), id="convolution of few bands"),
+    pytest.param(convolution, (64, 17, 16), id="convolution of a small image"),
     pytest.param(convolution, (96, 57, 96, 96), id="depthwise convolution"),
     pytest.param(winograd, (128, 28), id="Winograd's algorithm"),
     pytest.param(attention, (7, 197, 197), id="attention"),
