@@ -51,7 +51,7 @@ def test_a_lone_small_op_is_not_worth_a_call() -> None:
     "gelu": (nn.GELU(), torch.randn(8)),
     "a norm": (nn.LayerNorm(8), torch.randn(4, 8)),
 })  # fmt: skip
-def test_a_lone_small_op_is_where_a_call_of_aten_takes_long(model: nn.Module, x: Tensor) -> None:
+def test_a_lone_small_op_is_worth_one_where_a_call_of_aten_takes_long(model: nn.Module, x: Tensor) -> None:
     assert nodes_by_backend(model, x).keys() == {"host"}
 
 

@@ -13,7 +13,7 @@ import torch
 from npu_cuda import _C
 from npu_cuda.backend.bound_program import BoundProgram, BoundRowLoop, copy_elements, use_threads_of_pytorch
 from npu_cuda.backend.copy_rules import CASTS
-from npu_cuda.backend.costs import CALL_OVERHEAD, seconds_of, seconds_on_cuda
+from npu_cuda.backend.costs import CALL_OVERHEAD, CALL_OVERHEAD_ON_CUDA, seconds_of, seconds_on_cuda
 from npu_cuda.backend.fusion import fuse
 from npu_cuda.backend.optimizer_rules import OPTIMIZER_STEPS
 from npu_cuda.backend.program import PreparedProgram, ProgramInstance, copy_program, kernel_ops
@@ -341,7 +341,7 @@ class CudaBackend(NativeBackend):
 class PricedCudaBackend(SelectingOnce, CudaBackend):
     """The native ops on NVIDIA GPUs where they take less time than ATen's."""
 
-    call_overhead = CALL_OVERHEAD
+    call_overhead = CALL_OVERHEAD_ON_CUDA
 
     def cost(self, node: OpNode) -> float | None:
         ops = self.ops_of(node)
