@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from npu_ir import Graph, GraphError, Provenance, extract_ir, parse_ir
 from npu_passes import Checked, Pass, PassError, PassManager, PassResult, Refusal, Rewrite, bisect, optimize
-from npu_passes.manager import statistics
 from npu_passes.testing import check_pass
 from tests.support.corpus.case import Function, Holding
 from tests.support.passes.sample_passes import (
@@ -78,56 +77,6 @@ def test_parameters_constants_and_operations_are_counted() -> None:
     assert statistics.constant_bytes == 20
     assert statistics.flops == 2 * 3 * (4 * 8 + 8 * 2)
     assert statistics.unknown_flops == 0
-
-
-def test_operations_of_a_convolution_and_its_gradients_follow_from_the_sizes_of_results() -> None:
-    def convolve(x: Tensor, w: Tensor) -> Tensor:
-        return torch.convolution(x, w, None, [2, 2], [0, 0], [1, 1], False, [0, 0], 1)
-
-    def differentiate(dy: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
-        return torch.ops.aten.convolution_backward(
-            dy, x, w, [4], [2, 2], [0, 0], [1, 1], False, [0, 0], 1, [True, True, True]
-        )
-
-    dy, x, w = torch.zeros(2, 4, 4, 4), torch.zeros(2, 3, 9, 9), torch.zeros(4, 3, 3, 3)
-    products = (2 * 4 * 4 * 4) * (3 * 3 * 3)
-
-    for function, tensors, each in ((convolve, (x, w), 2), (differentiate, (dy, x, w), 4)):
-        statistics = run(extract_ir(Function(function), tensors)).before
-
-        assert (statistics.flops, statistics.unknown_flops) == (each * products, 0)
-
-
-def test_operations_are_counted_when_asked_for_of_the_graph_as_it_was(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    counted: list[str] = []
-    count = statistics._count_flops
-
-    def counting(call: Any) -> int | None:
-        counted.append(call.op_type)
-        return count(call)
-
-    monkeypatch.setattr(statistics, "_count_flops", counting)
-    graph = extract_ir(nn.Linear(4, 8), (torch.zeros(3, 4),))
-    before = statistics.graph_statistics(graph)
-    graph.set_outputs(())
-    graph.erase(graph.nodes[0])
-
-    assert not counted
-    assert (before.flops, statistics.graph_statistics(graph).flops) == (2 * 3 * 4 * 8, 0)
-    assert counted == ["aten.linear.default"]
-
-
-def open_batch(model: nn.Module) -> Graph:
-    batch = torch.export.Dim("batch", min=2, max=8)
-    return extract_ir(model, (torch.zeros(3, 4),), dynamic_shapes=({0: batch},))
-
-
-def test_operations_of_open_sizes_are_said_to_be_unknown() -> None:
-    statistics = run(open_batch(nn.Linear(4, 8))).before
-
-    assert (statistics.flops, statistics.unknown_flops) == (0, 1)
 
 
 def test_the_journal_says_what_was_rewritten(chain: Graph) -> None:
@@ -415,10 +364,12 @@ def test_checked_mode_names_a_pass_that_changes_what_a_graph_computes(subtests: 
 
     summing = extract_ir(Function(lambda x: x.sum([0])), (torch.ones(3, 3),))
     counting = extract_ir(Holding(counts, total=torch.zeros(3)), (torch.ones(2, 3),))
+    batch = torch.export.Dim("batch", min=2, max=8)
+    open_batch = extract_ir(nn.ReLU(), (torch.zeros(3, 4),), dynamic_shapes=({0: batch},))
     rows = [
         (summing, pass_that(turns_a_sum), Checked(), "sample changed what graph"),
         (counting, ReluToGelu, Checked(), "the update of total differs"),
-        (open_batch(nn.ReLU()), ReluToGelu, Checked(sizes={"batch": 5}),
+        (open_batch, ReluToGelu, Checked(sizes={"batch": 5}),
             "relu-to-gelu changed what graph 'ReLU' computes: result differs by"),
     ]  # fmt: skip
     for graph, item, checked, message in rows:

@@ -1,14 +1,22 @@
-"""Floating-point operations of ops that are not run to be counted."""
+"""Floating-point operations of graphs and of single ops, some of which are not run to be counted."""
 
 import math
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from npu_ir import extract_ir
-from npu_passes.manager.statistics import WITHOUT_PRODUCTS, FlopCounter, _Call, _count_flops
+from npu_passes.manager import statistics
+from npu_passes.manager.statistics import (
+    WITHOUT_PRODUCTS,
+    FlopCounter,
+    _Call,
+    _count_flops,
+    graph_statistics,
+)
 from tests.support.corpus.case import Function
 from tests.support.rows import each_row
 
@@ -70,3 +78,50 @@ def test_attention_counts_as_its_two_products(query: Any, key: Any, options: dic
     counted = sum(FlopCounter()(node) or 0 for node in graph.nodes)
 
     assert counted == 2 * products
+
+
+def test_operations_of_a_convolution_and_its_gradients_follow_from_the_sizes_of_results() -> None:
+    def convolve(x: Tensor, w: Tensor) -> Tensor:
+        return torch.convolution(x, w, None, [2, 2], [0, 0], [1, 1], False, [0, 0], 1)
+
+    def differentiate(dy: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        return torch.ops.aten.convolution_backward(
+            dy, x, w, [4], [2, 2], [0, 0], [1, 1], False, [0, 0], 1, [True, True, True]
+        )
+
+    dy, x, w = torch.zeros(2, 4, 4, 4), torch.zeros(2, 3, 9, 9), torch.zeros(4, 3, 3, 3)
+    products = (2 * 4 * 4 * 4) * (3 * 3 * 3)
+
+    for function, tensors, each in ((convolve, (x, w), 2), (differentiate, (dy, x, w), 4)):
+        found = graph_statistics(extract_ir(Function(function), tensors))
+
+        assert (found.flops, found.unknown_flops) == (each * products, 0)
+
+
+def test_operations_are_counted_when_asked_for_of_the_graph_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted: list[str] = []
+    count = statistics._count_flops
+
+    def counting(call: Any) -> int | None:
+        counted.append(call.op_type)
+        return count(call)
+
+    monkeypatch.setattr(statistics, "_count_flops", counting)
+    graph = extract_ir(nn.Linear(4, 8), (torch.zeros(3, 4),))
+    before = graph_statistics(graph)
+    graph.set_outputs(())
+    graph.erase(graph.nodes[0])
+
+    assert not counted
+    assert (before.flops, graph_statistics(graph).flops) == (2 * 3 * 4 * 8, 0)
+    assert counted == ["aten.linear.default"]
+
+
+def test_operations_of_open_sizes_are_said_to_be_unknown() -> None:
+    batch = torch.export.Dim("batch", min=2, max=8)
+    graph = extract_ir(nn.Linear(4, 8), (torch.zeros(3, 4),), dynamic_shapes=({0: batch},))
+    found = graph_statistics(graph)
+
+    assert (found.flops, found.unknown_flops) == (0, 1)

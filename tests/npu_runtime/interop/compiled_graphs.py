@@ -1,10 +1,13 @@
-"""Seeing which graphs ``torch.compile(..., backend="npu")`` runs through the executor."""
+"""Seeing which graphs ``torch.compile(..., backend="npu")`` runs through the executor, and their results."""
 
+import contextlib
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from torch.utils import _pytree
 
 import npu_runtime.interop.dynamo
 from npu_ir import Graph
@@ -47,3 +50,31 @@ def compiled(function: Callable[..., Any], **settings: Any) -> Callable[..., Any
     """Return ``function`` compiled without a way out: what has no place in a graph is an error."""
     options = {"fallback": False, **settings.pop("options", {})}
     return torch.compile(function, backend="npu", options=options, **settings)
+
+
+def assert_same_calls(
+    function: Callable[..., Any],
+    *calls: tuple[Any, ...],
+    under: Callable[[], contextlib.AbstractContextManager[Any]] = torch.no_grad,
+    **settings: Any,
+) -> None:
+    """Fail unless the compiled function returns, changes and draws what the function itself does."""
+    ours = compiled(copy.deepcopy(function), **settings)
+    eager = copy.deepcopy(function)
+    for call in calls:
+        left, right = copy.deepcopy(call), copy.deepcopy(call)
+        with under():
+            torch.manual_seed(3)
+            wanted = eager(*left)
+            after = torch.get_rng_state()
+            torch.manual_seed(3)
+            actual = ours(*right)
+        assert torch.equal(torch.get_rng_state(), after), "another number of random numbers was drawn"
+        pairs = zip(*(_pytree.tree_leaves(tree) for tree in ((actual, right), (wanted, left))), strict=True)
+        for found, expected in pairs:
+            if not isinstance(expected, torch.Tensor):
+                assert (type(found), found) == (type(expected), expected)
+                continue
+            assert (found.dtype, found.stride()) == (expected.dtype, expected.stride())
+            assert found.requires_grad == expected.requires_grad
+            torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)

@@ -18,8 +18,8 @@ from npu_ir import OpNode
 from npu_ir.core.storage import span_bytes
 from npu_ir.plugins.backend import BackendOp
 
-# Seconds that a partition adds to a call: a Python function, results, bound memory. Smaller on the host, where
-# one call of C++ does most of that.
+# Seconds that a partition adds to a call: a Python function, results, bound memory. Less on the host,
+# where one call of C++ does most of that.
 CALL_OVERHEAD, CALL_OVERHEAD_ON_CUDA = 3e-6, 5e-6
 # Seconds of an op in a program beside its data, and the bytes and operations (float32) per second.
 _OP, _BYTES, _FLOPS = 0.15e-6, 2e10, 1e11
