@@ -34,6 +34,18 @@ def test_the_quickest_callable_that_does_the_same_is_taken() -> None:
     )
 
 
+def test_memory_as_it_is_allocated_is_told_by_its_type_since_its_bits_are_equal_by_chance() -> None:
+    graph = extract_ir(
+        Function(lambda x: torch.ops.aten.fill.Scalar(torch.empty_like(x), 2.0)), (randn(3, 7),)
+    )
+
+    for seed in range(20):
+        _ = torch.full((3, 7), float(seed))  # what the next one finds
+        kernels = [item.kernel for item in IRExecutor(graph, passes=None).instructions]
+
+        assert kernels[0] == "torch._C._VariableFunctions.empty_like"
+
+
 @pytest.mark.filterwarnings("error")
 def test_a_callable_that_takes_other_arguments_is_not_taken() -> None:
     def function(x: Tensor, mask: Tensor) -> Any:

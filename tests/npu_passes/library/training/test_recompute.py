@@ -227,6 +227,20 @@ def test_sizes_have_to_be_fixed() -> None:
     assert str(PassManager(Recompute).run(graph).graph) == str(graph)
 
 
+def test_a_graph_of_views_alone_takes_no_memory() -> None:
+    graph = parse_ir("""
+    graph view {
+      input %x: f32[4, 4]
+      %y: f32[4, 4]@[1, 4] = aten.t.default(self=%x)
+      return (%y,)
+    }
+    """)
+
+    table = Recompute(budget_bytes=1).fit(graph)
+
+    assert (table.peak_before, table.peak_after, table.nodes) == (0, 0, 0)
+
+
 def test_budgets_have_a_text_form() -> None:
     assert parse_passes("recompute{budget_bytes=1000}") == [Recompute(budget_bytes=1000)]
 

@@ -138,12 +138,16 @@ def find_uninitialized_values(graph: Graph) -> set[Value]:
     """
     values: set[Value] = set()
     for node in graph.nodes:
-        name = aten_name(node)
         is_kept = overwrites_part(node) or is_view(node)
         is_passed_on = bool(node.inputs) and node.inputs[0] in values and is_kept
-        if is_passed_on or name.removeprefix("new_") in _MAKERS:
+        if is_passed_on or returns_uninitialized(node):
             values.update(node.outputs)
     return values
+
+
+def returns_uninitialized(node: OpNode) -> bool:
+    """Return whether a node returns memory as it is allocated: ``empty``, ``new_empty`` and their kind."""
+    return aten_name(node).removeprefix("new_") in _MAKERS
 
 
 def aten_name(node: OpNode) -> str:

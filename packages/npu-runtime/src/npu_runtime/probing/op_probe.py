@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 
-from npu_ir import OpNode, Value
+from npu_ir import OpNode, TensorType, Value
 from npu_ir.core.isolation import isolated_torch_state
 from npu_ir.core.storage import storage_key
 from npu_ir.core.types import Type
 from npu_ir.ops.calls import Binding
-from npu_ir.ops.effects import is_random
+from npu_ir.ops.effects import is_random, returns_uninitialized
 from npu_ir.ops.execution import flatten_results, is_of_type
 from npu_ir.ops.schema import Op
 from npu_runtime._torch.fast_calls import fast_callables
@@ -144,16 +144,30 @@ class OpProbe:
             return None  # outputs that alias each other: not expressible as traits
         if not self._keeps_traits_for_special_numbers(node, binding, function, data, traits):
             traits = traits.without_memory_traits(len(data))
+        return self._with_callables(traits, node, op, binding, data, outputs)
+
+    def _with_callables(
+        self,
+        traits: CallTraits,
+        node: OpNode,
+        op: Op,
+        binding: Binding,
+        data: list[Any],
+        outputs: Sequence[Any],
+    ) -> CallTraits:
+        """Return the traits with callables that do the same: the fastest, and those that write in place."""
         if not isinstance(op, OpOverload):
             return traits
+        if returns_uninitialized(node):  # its bits are equal or not by chance
+            return self._with_fastest_callable(traits, op, binding, data, outputs, _has_same_type)
         call = ObservedCall(op, binding, data, outputs, self._device, draws_random=is_random(node))
         if self.is_planned and not any(traits.shares) and all(traits.has_stated_strides):
             traits = replace(traits, out_variants=find_out_variants(call))
         if call.draws_random:
             return traits
-        if not self._keeps_strides_with_gradients(node, binding, function, data, outputs):
+        if not self._keeps_strides_with_gradients(node, binding, traits.function, data, outputs):
             traits = traits.without_memory_traits(len(data))
-        traits = self._with_fastest_callable(traits, op, binding, data, outputs)
+        traits = self._with_fastest_callable(traits, op, binding, data, outputs, is_bitwise_equal)
         if self.is_planned or any(traits.shares) or not any(traits.has_stated_strides):
             return traits
         return replace(traits, in_place=find_in_place(call))
@@ -166,11 +180,17 @@ class OpProbe:
         return _have_types(_call(function, binding, zeros, self._device), types)
 
     def _with_fastest_callable(
-        self, traits: CallTraits, op: OpOverload, binding: Binding, data: list[Any], outputs: Sequence[Any]
+        self,
+        traits: CallTraits,
+        op: OpOverload,
+        binding: Binding,
+        data: list[Any],
+        outputs: Sequence[Any],
+        is_same: Callable[[Any, Any], bool],
     ) -> CallTraits:
-        """Return the traits with the fastest equivalent callable."""
+        """Return the traits with the fastest callable whose outputs are the same."""
         for kernel, function in fast_callables(op):
-            if self._is_equivalent(function, binding, data, outputs):
+            if self._are_returned(outputs, function, binding, data, is_same):
                 return replace(traits, kernel=kernel, function=function)
         return traits
 
@@ -220,15 +240,24 @@ class OpProbe:
                 return False
         return True
 
-    def _is_equivalent(
-        self, function: Callable[..., Any], binding: Binding, data: list[Any], wanted: Sequence[Any]
+    def _are_returned(
+        self,
+        outputs: Sequence[Any],
+        function: Callable[..., Any],
+        binding: Binding,
+        data: list[Any],
+        is_same: Callable[[Any, Any], bool],
     ) -> bool:
-        """Return whether a callable returns outputs of the same types, strides and bits."""
+        """Return whether a callable returns the same outputs."""
         try:
-            outputs = _call(function, binding, data, self._device)
+            returned = _call(function, binding, data, self._device)
         except Exception:  # its parameters differ from those of the operator
             return False
-        return len(outputs) == len(wanted) and all(map(is_bitwise_equal, outputs, wanted))
+        return len(returned) == len(outputs) and all(map(is_same, returned, outputs))
+
+
+def _has_same_type(left: Any, right: Any) -> bool:
+    return isinstance(left, torch.Tensor) and TensorType.of(left) == TensorType.of(right)
 
 
 def _have_types(outputs: Sequence[Any], types: Sequence[Type]) -> bool:

@@ -10,7 +10,7 @@ from npu_ir import ExecutionError, Graph, InputKind, OpNode, TensorType, Value
 from npu_ir.core.isolation import isolated_torch_state
 from npu_ir.core.storage import storage_address
 from npu_ir.graph.binding import with_strides
-from npu_ir.ops.effects import is_pure
+from npu_ir.ops.effects import is_pure, returns_uninitialized
 from npu_ir.ops.execution import execute_node
 from npu_passes.core.base import Pass
 from npu_passes.errors import PassError
@@ -18,16 +18,6 @@ from npu_passes.library.folding.weight_memory import MAX_BYTES, TRANSIENT, Weigh
 from npu_passes.prologue.bake import FoldedNames
 from npu_passes.rewriting.aliasing import find_visible_values
 from npu_passes.rewriting.weight_dependence import is_weight_argument
-
-# Their results are uninitialized.
-_UNDEFINED = (
-    "aten.empty.memory_format",
-    "aten.empty_like.default",
-    "aten.empty_permuted.default",
-    "aten.empty_strided.default",
-    "aten.new_empty.default",
-    "aten.new_empty_strided.default",
-)
 
 
 class ConstantFolding(Pass):
@@ -200,7 +190,7 @@ def _candidates(graph: Graph, *, weights: bool) -> dict[OpNode, None]:
 
 def _is_repeatable(node: OpNode) -> bool:
     """Return whether ``node`` has readers, and may run at another time with the same results."""
-    if node.regions or node.op_type in _UNDEFINED or any(value.type.symbols for value in node.outputs):
+    if node.regions or any(value.type.symbols for value in node.outputs) or returns_uninitialized(node):
         return False
     return any(value.use_count for value in node.outputs) and is_pure(node)
 

@@ -127,7 +127,7 @@ class _Search:
     def take_back(self, current: Simulation) -> Simulation:
         """Return the program without second runs that the budget does not need, the slowest first."""
         order = sorted(current.ends, key=lambda unit: (-self._seconds[unit], -unit.position))
-        for unit in order[: _MOST_SIMULATED // len(self._program.units)]:
+        for unit in order[: _MOST_SIMULATED // max(len(self._program.units), 1)]:
             if unit not in current.ends:
                 continue
             ends = {item: end for item, end in current.ends.items() if item is not unit}
