@@ -23,6 +23,7 @@ PACKAGES = ["packages/npu-ir[cli]", "packages/npu-passes", "packages/npu-runtime
 NATIVE = "packages/npu-cuda"
 PLUGIN = "examples/npu-plugin-example"
 KERNELS = "examples/npu-kernel-example"
+OPTIMIZED = ("build/native/on", "dist")  # where `native` and `wheels` put a wheel of npu-cuda
 CONSTRAINTS = "constraints.txt"
 # What packages are built with: pip before 25.3 reads the first, later ones the second.
 BUILD_CONSTRAINTS = dict.fromkeys(
@@ -83,7 +84,7 @@ def exhaustive(session: nox.Session) -> None:
 
 def run_tests(session: nox.Session, *options: str) -> None:
     """Run the tests that options of pytest select, on two processes."""
-    install(session, *PACKAGES, built(session), *TESTS)
+    install_to_test(session, *TESTS)
     two = ("-n", "2", "--dist", "worksteal")
     session.run("pytest", *two, *options, *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
@@ -108,7 +109,7 @@ def types(session: nox.Session) -> None:
 @nox.session(reuse_venv=False)
 def plugins(session: nox.Session) -> None:
     """Install and use the examples and a newly written plugin of each kind, in a fresh environment."""
-    install(session, *PACKAGES, built(session), PLUGIN, *PLUGINS)
+    install_to_test(session, PLUGIN, *PLUGINS)
     # It compiles with the header of npu-cuda that is installed here. What pip builds with is not to be
     # constrained then.
     session.install("-c", CONSTRAINTS, "--no-build-isolation", KERNELS)
@@ -128,7 +129,7 @@ def demo(session: nox.Session) -> None:
 @nox.session
 def ops(session: nox.Session) -> None:
     """Run every operator of PyTorch's OpInfo database through the pipe and write the coverage page."""
-    install(session, *PACKAGES, built(session), *OPINFO)
+    install_to_test(session, *OPINFO)
     session.run("python", "-m", "tests.ops.run_all", *session.posargs)
     session.run("python", "-m", "tests.ops.on_the_executor", env={"OMP_NUM_THREADS": "1"})
     session.run("python", "-m", "tests.ops.on_the_host", env={"OMP_NUM_THREADS": "1"})
@@ -144,7 +145,7 @@ def models(session: nox.Session) -> None:
 @nox.session(name="native-coverage")
 def native_coverage(session: nox.Session) -> None:
     """Run the same models on the backend `host`, and write the page that says what of them is native."""
-    install(session, *PACKAGES, built(session), *ARCHITECTURES)
+    install(session, *PACKAGES, built(session, *OPTIMIZED), *ARCHITECTURES)
     session.run("python", "-m", "tests.models.native_coverage", *session.posargs)
 
 
@@ -158,7 +159,7 @@ def passes(session: nox.Session) -> None:
 @nox.session
 def training(session: nox.Session) -> None:
     """Train small models with every optimizer, compare with eager, and write the coverage page."""
-    install(session, *PACKAGES, built(session), "numpy")
+    install_to_test(session, "numpy")
     session.run(
         "python", "-m", "tests.npu_runtime.training.run_all", *session.posargs, env={"OMP_NUM_THREADS": "1"}
     )
@@ -167,7 +168,7 @@ def training(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Build the documentation into docs/_build/html; a warning is an error."""
-    install(session, *PACKAGES, built(session), *DOCS)
+    install_to_test(session, *DOCS)
     session.run("sphinx-build", "-W", "--keep-going", "-E", "docs", "docs/_build/html", *session.posargs)
     session.run("python", "tools/site_pictures.py", "docs/_build/html/gpt2.html")
 
@@ -180,7 +181,7 @@ def bench(session: nox.Session) -> None:
         session.error(
             f"{scripts[0]} is no benchmark: there are {', '.join(BENCHMARKS)}; options come behind it"
         )
-    install(session, *PACKAGES, built(session), *CONTENDERS)
+    install(session, *PACKAGES, built(session, *OPTIMIZED), *CONTENDERS)
     for name in scripts:
         session.run("python", f"benchmarks/{name}.py", *arguments)
 
@@ -250,9 +251,10 @@ def torch_versions(session: nox.Session, torch: str) -> None:
     constraints = Path(session.create_tmp(), "constraints.txt")
     constraints.write_text("\n".join([*pins, f"torch=={torch}", ""]))
     report = Path(session.create_tmp(), "report.xml")
-    packages = [*PACKAGES, built(session), *TESTS]
+    packages = [*PACKAGES, built_to_test(session), *TESTS]
     try:
-        session.install("--no-compile", "--no-cache-dir", "-c", str(constraints), *packages)
+        options = ("--no-compile", "--no-cache-dir", "-c", str(constraints))
+        session.install(*options, *packages, env=quick_build())
         two = ("-n", "2", "--dist", "worksteal")
         options = (f"--junitxml={report}", *two, *RELEASE_TIERS[tier])
         # Also where tests fail: the record says which, and fails the session.
@@ -262,9 +264,13 @@ def torch_versions(session: nox.Session, torch: str) -> None:
         shutil.rmtree(session.virtualenv.location)
 
 
-def built(session: nox.Session) -> str:
-    """Return a wheel of npu-cuda that `native` or `wheels` built with nvcc; the sources, if one is newer."""
-    folders = ("build/native/on", "build/native/quick", "dist")
+def built_to_test(session: nox.Session) -> str:
+    """Return a wheel of npu-cuda of any kind, or the sources, which `install` then builds in little time."""
+    return built(session, *OPTIMIZED, "build/native/quick")
+
+
+def built(session: nox.Session, *folders: str) -> str:
+    """Return a wheel of npu-cuda that was built with nvcc into a folder; the sources, if one is newer."""
     wheels = [path for folder in folders for path in Path(folder).glob("npu_cuda-*1cuda*.whl")]
     files = (path for path in Path(NATIVE).rglob("*") if path.is_file())
     sources = [path for path in files if {"build", "__pycache__"}.isdisjoint(path.parts)]
@@ -277,14 +283,31 @@ def built(session: nox.Session) -> str:
     return str(usable[0])
 
 
+def quick_build() -> dict[str, str]:
+    """Return what scikit-build-core reads for a build of npu-cuda that is tested, not measured.
+
+    It has kernels for CUDA only where a GPU runs them: for three architectures they take nvcc 20 minutes.
+    """
+    cuda = [] if shutil.which("nvidia-smi") else ["NPU_CUDA=OFF"]
+    return {
+        "SKBUILD_CMAKE_DEFINE": ";".join(["NPU_QUICK=ON", *cuda]),
+        "SKBUILD_BUILD_DIR": "build/{wheel_tag}-quick",
+    }
+
+
 def editable() -> list[str]:
     """Return the arguments of pip to install the packages from the sources."""
     return [word for package in PACKAGES for word in ("-e", package)]
 
 
-def install(session: nox.Session, *requirements: str) -> None:
+def install_to_test(session: nox.Session, *requirements: str) -> None:
+    """Install the packages, npu-cuda as it is quickly built, and the requirements."""
+    install(session, *PACKAGES, built_to_test(session), *requirements, **quick_build())
+
+
+def install(session: nox.Session, *requirements: str, **env: str) -> None:
     """Install the requirements in the versions of constraints.txt, those of isolated builds, too.
 
     Python compiles what it imports; pip would compile all of PyTorch, which takes longer than to unpack it.
     """
-    session.install("--no-compile", "-c", CONSTRAINTS, *requirements, env=BUILD_CONSTRAINTS)
+    session.install("--no-compile", "-c", CONSTRAINTS, *requirements, env=BUILD_CONSTRAINTS | env)

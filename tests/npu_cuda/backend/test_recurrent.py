@@ -31,7 +31,10 @@ def layers_of(executor: IRExecutor, backend: str = "host") -> int:
 
 
 @pytest.mark.parametrize(("hidden", "dtype"), [
-    (1, torch.float32), (20, torch.bfloat16), (16, torch.float16), (70, torch.float32),
+    pytest.param(1, torch.float32, marks=pytest.mark.exhaustive),
+    (20, torch.bfloat16),
+    pytest.param(16, torch.float16, marks=pytest.mark.exhaustive),
+    (70, torch.float32),
 ])  # fmt: skip
 @each_row("name", list(NETWORKS))
 def test_a_network_gives_what_eager_gives(name: str, hidden: int, dtype: torch.dtype) -> None:

@@ -231,7 +231,7 @@ def is_refused_by_eager(program: nn.Module) -> bool:
     return False
 
 
-@examples(15)
+@examples(8)
 @given(st.lists(steps, min_size=3, max_size=9), st.lists(numbers, min_size=1, max_size=3), st.booleans())
 def test_a_random_program_computes_what_eager_computes(
     steps: list[Step], results: list[int], changes_inputs: bool

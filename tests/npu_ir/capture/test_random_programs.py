@@ -64,7 +64,7 @@ def assert_all_equal(
     assert_same(execute_ir(through_text(special), args), expected, "the result of the text of that graph")
 
 
-@examples(15, suppress_health_check=[*HealthCheck], database=None)
+@examples(8, suppress_health_check=[*HealthCheck], database=None)
 @given(programs, st.sampled_from(sorted(DYNAMIC_SHAPES)), st.permutations(OTHERS))
 def test_every_form_of_a_random_program_computes_what_eager_computes(
     steps: list[str], shapes: str, others: list[tuple[int, int, int]]

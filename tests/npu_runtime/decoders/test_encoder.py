@@ -50,7 +50,7 @@ def sizes(name: str) -> dict[str, int]:
     return {} if name == "whisper" else {"max_source_length": 12}
 
 
-@pytest.mark.parametrize("name", ["t5", "whisper"])
+@pytest.mark.parametrize("name", ["t5", pytest.param("whisper", marks=pytest.mark.exhaustive)])
 def test_tokens_are_those_of_transformers(name: str) -> None:
     check(name, 30, (None, "aten"))
 

@@ -135,7 +135,7 @@ def test_sizes_that_depend_on_data_are_captured(compiled_graphs: CompiledGraphs)
     assert compiled_graphs.graphs[0].symbols
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2"])
+@pytest.mark.parametrize("name", ["llama", pytest.param("gpt2", marks=pytest.mark.exhaustive)])
 def test_generation_of_transformers_compiles_one_graph_for_all_tokens(
     compiled_graphs: CompiledGraphs, name: str
 ) -> None:

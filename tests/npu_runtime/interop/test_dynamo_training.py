@@ -108,7 +108,7 @@ def tokens() -> torch.Tensor:
     return torch.randint(0, 20, (2, 5))
 
 
-@pytest.mark.parametrize("optimizer", [sgd, adam])
+@pytest.mark.parametrize("optimizer", [pytest.param(sgd, marks=pytest.mark.exhaustive), adam])
 @pytest.mark.parametrize(("build", "make"), [
     pytest.param(mlp, lambda: torch.randn(5, 8), id="mlp"),
     pytest.param(ConvNet, images, id="batch norm"),

@@ -9,6 +9,6 @@ from tests.npu_runtime.training.outcomes import Pair, outcome, sample, title
 from tests.support.tiers import thin
 
 
-@pytest.mark.parametrize("pair", thin(sample(), 10, title))
+@pytest.mark.parametrize("pair", thin(sample(), 6, title))
 def test_training_goes_as_in_eager_mode(pair: Pair) -> None:
     assert outcome(pair).problems == {}

@@ -29,7 +29,7 @@ class Uncaptured(ReplayedStep):
     options = {"capture": "off"}  # noqa: RUF012
 
 
-@pytest.mark.parametrize("make", [sgd, adam])
+@pytest.mark.parametrize("make", [pytest.param(sgd, marks=pytest.mark.exhaustive), adam])
 def test_a_thousand_replays_are_a_thousand_steps(make: Any) -> None:
     torch.manual_seed(0)
     model = MLP()
