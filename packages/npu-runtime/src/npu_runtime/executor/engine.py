@@ -352,6 +352,7 @@ class Engine:
     def call_fixed(self, inputs: Sequence[Any], symbols: SymbolValues) -> Sequence[Any]:
         """Return the same as `call`, for the checked inputs and the sizes of the graph with open sizes."""
         assert self.kept_inputs is not None
+        self._versions.require_unchanged()
         remaining = symbols.among(self._graph.symbols) if self._graph.symbols else None
         return self._call_bound([inputs[index] for index in self.kept_inputs], remaining)
 

@@ -31,11 +31,21 @@ def write_in_place(
     written: set[Value] = set()
     rewritten = []
     for instruction in instructions:
-        found = updates.in_place.keys() & set(instruction.outputs)
+        found = _written_by(instruction, updates, written)
         replaced = _with_log(instruction, log) if found else None
         rewritten.append(replaced or instruction)
         written.update(found if replaced is not None else ())
     return rewritten, written
+
+
+def _written_by(instruction: Instruction, updates: StateUpdates, written: set[Value]) -> set[Value]:
+    """Return the outputs that may be in the memory of state: an update behind one that is not, is not."""
+    if (call := instruction.partition) is not None:
+        # Its other outputs are computed in memory of their own.
+        behind = instruction.outputs[len(instruction.outputs) - len(call.in_place) :]
+        return updates.in_place.keys() & set(behind)
+    sources = {value: updates.in_place[value] for value in instruction.outputs if value in updates.in_place}
+    return {value for value, item in sources.items() if item.argument is not None or item in written}
 
 
 def _with_log(instruction: Instruction, log: UndoLog) -> Instruction | None:
