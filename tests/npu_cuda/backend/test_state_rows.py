@@ -282,3 +282,27 @@ def test_a_kernel_of_another_package_is_not_asked_to_save(request: pytest.Fixtur
     with pytest.raises(BackendError, match="index 7"):
         executor(*batch((3, 0), last=7))
     assert_same(executor.state_dict(), dict(model.state_dict()), "the state")
+
+
+class Rewritten(nn.Module):
+    """A buffer with an update in place, and one behind it that is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("b", torch.zeros(4, 3))
+
+    def forward(self, i: Tensor, x: Tensor) -> Tensor:
+        self.b.index_copy_(0, i, x)
+        self.b[0, :2] = self.b.flatten()[:2]
+        return self.b.t()
+
+
+def test_a_result_does_not_share_memory_with_state_whose_last_update_is_elsewhere() -> None:
+    args = (torch.tensor([1]), torch.ones(1, 3))
+    executor = IRExecutor(
+        extract_ir(Rewritten(), args), Rewritten().state_dict(), backend="host", passes=None
+    )
+
+    executor(*args).fill_(99.0)
+
+    assert executor.state_dict()["b"].max() == 1.0

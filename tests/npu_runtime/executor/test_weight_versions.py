@@ -98,3 +98,18 @@ def test_the_tensor_that_a_buffer_began_with_may_be_changed():
     first.add_(5)
 
     assert torch.equal(executor(x), x)
+
+
+def test_weights_changed_in_place_are_refused_at_open_sizes_too() -> None:
+    pytest.importorskip("npu_cuda")
+    model = torch.nn.Linear(16, 16).eval().requires_grad_(False)
+    graph = extract_ir(
+        model, (torch.randn(3, 16),), dynamic_shapes=({0: torch.export.Dim("n", min=2, max=64)},)
+    )
+    executor = IRExecutor(graph, model.state_dict(), backend="host")
+    executor(torch.randn(3, 16))
+
+    model.weight.mul_(2)
+
+    with pytest.raises(WeightError, match=r"the weight 'weight' was changed in place"):
+        executor(torch.randn(3, 16))
