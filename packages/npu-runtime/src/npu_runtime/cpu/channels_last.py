@@ -35,7 +35,7 @@ class ChannelsLast(Pass):
     """Compute convolutions, and pools, sums and activations between them, in channels-last memory.
 
     Copies convert the layout at the borders: ``aten.clone`` with another memory format, of weights in the
-    prologue. In training steps pools and gradients are included; trained weights are copied in each step.
+    prologue. In training steps pools and gradients are included, and weights are copied in each step.
     Nodes are chosen so that they save more than the copies cost, by measurements of kernels and copies
     (`npu_runtime.cpu.costs`). Results of the graph keep their strides. Only float32 and static shapes.
 
@@ -43,16 +43,19 @@ class ChannelsLast(Pass):
         for_host: Whether the backend ``host`` runs the graph, perhaps with weights packed by
             ``pack-panels``: its convolutions gain most and take weights in any layout, its batch norms of
             training steps images in any.
+        weights: Whether copies of weights are in the prologue. They must not be in a training step: between
+            two steps anyone may write to a weight that the step itself does not train.
     """
 
     for_host: bool = False
+    weights: bool = True
 
     name = "channels-last"
     numerics = within(1e-5)
     after = ("conv-bn-folding", "conv-add-folding", "constant-folding")
 
     def run(self, graph: Graph) -> bool:
-        weights = Weights(graph)
+        weights = Weights(graph) if self.weights else frozenset[Value]()
         fixed = _weights_in_any_layout(graph) if self.for_host else frozenset()
         nodes = choose_channels_last(self._candidates(graph), weights, fixed)
         relayout = _Relayout(self, graph, weights, fixed)
@@ -101,7 +104,9 @@ def _weights_in_any_layout(graph: Graph) -> frozenset[Value]:
 class _Relayout:
     """Replacement of nodes, one by one, by equal nodes on images in channels-last."""
 
-    def __init__(self, pass_: Pass, graph: Graph, weights: Weights, fixed: Container[Value]) -> None:
+    def __init__(
+        self, pass_: Pass, graph: Graph, weights: Weights | Container[Value], fixed: Container[Value]
+    ) -> None:
         self.has_edited = False
         self._fixed = fixed
         self._pass = pass_

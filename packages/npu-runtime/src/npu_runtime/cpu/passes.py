@@ -20,8 +20,8 @@ from npu_runtime.cpu.split_loss import SplitLoss
 from npu_runtime.cpu.winograd import Winograd
 
 _INFERENCE: tuple[type[Pass], ...] = (ChannelsLast, Winograd, PackConvolution, PackLinear)
-_TRAINING: tuple[type[Pass], ...] = (BatchNormToSums, GeluToSigmoid, SplitLoss, ChannelsLast)
-PASSES = tuple(dict.fromkeys((*_INFERENCE, *_TRAINING, PackPanels, PackRecurrent, PackMatrix)))
+_TRAINING: tuple[type[Pass], ...] = (BatchNormToSums, GeluToSigmoid, SplitLoss)
+PASSES = (*_INFERENCE, *_TRAINING, PackPanels, PackRecurrent, PackMatrix)
 PIPELINE = Pipeline(
     "cpu",
     ",".join([DEFAULT, *(item.name for item in _INFERENCE)]),
@@ -29,13 +29,13 @@ PIPELINE = Pipeline(
 )
 TRAINING = Pipeline(
     "train-cpu",
-    ",".join([TRAIN, *(item.name for item in _TRAINING)]),
+    ",".join([TRAIN, *(item.name for item in _TRAINING), "channels-last{weights=false}"]),
     "The train pipeline, then CPU passes: batch norms by sums, GELU by a sigmoid, losses in planned memory, "
     "channels-last.",
 )
 HOST_TRAINING = Pipeline(
     "train-host",
-    f"{TRAIN},channels-last{{for_host=true}},scalars-to-tensors{{in_memory=true}}",
+    f"{TRAIN},channels-last{{for_host=true,weights=false}},scalars-to-tensors{{in_memory=true}}",
     "The train pipeline, then channels-last for the kernels of the backend host, and numbers in memory.",
 )
 # Ops that PyTorch defines by others, which have kernels: what they make of them is what PyTorch runs, too.

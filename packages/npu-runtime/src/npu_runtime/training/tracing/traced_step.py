@@ -138,17 +138,19 @@ def build_step_graph(
     inputs: dict[str, Any] = {
         value.argument.target: value for value in graph.inputs if value.argument is not None
     }
+    for key, number in substitution.numbers.items():
+        if not inputs[key].use_count:  # of a group without gradients: a call does not take it
+            graph.fix_input(inputs.pop(key), number)
     names = iter(tensors)
     args, kwargs = unflatten(
         structure, [inputs[next(names)] if isinstance(item, torch.Tensor) else item for item in leaves]
     )
-    current = {**hyperparameters.fixed_numbers(substitution.components.optimizers), **substitution.numbers}
-    numbers = {key: inputs.get(key, value) for key, value in current.items()}
+    numbers = {
+        **hyperparameters.fixed_numbers(substitution.components.optimizers),
+        **{key: inputs[key] for key in substitution.numbers if key in inputs},
+    }
     graph.set_call(args, {**kwargs, HYPERPARAMETERS: numbers})
     graph.set_outputs(unflatten(results, list(graph.outputs)))
-    for key, number in substitution.numbers.items():
-        if not inputs[key].use_count:
-            graph.fix_input(inputs[key], number)
     for entry in list(graph.optimizer_state.values()):
         if not entry.use_count and entry not in graph.updates:  # state of a parameter without a gradient
             graph.erase_argument(entry)
