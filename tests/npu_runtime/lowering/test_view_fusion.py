@@ -9,7 +9,7 @@ from torch import Tensor, randn
 
 from npu_ir import extract_ir, parse_ir
 from npu_runtime import IRExecutor
-from tests.support.corpus.case import Function
+from tests.support.corpus.case import Function, Holding
 from tests.support.corpus.comparison import assert_same
 
 VIEWS: dict[str, Callable[[Tensor], Any]] = {
@@ -144,3 +144,41 @@ def test_what_stays_on_its_device_may_be_viewed(op_type: str) -> None:
     x = randn(2, 3)
 
     assert torch.equal(IRExecutor(graph, passes=None)(x), x.sin().view(6))
+
+
+KEEPING_OFFSETS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "select_scatter": lambda x, y: torch.select_scatter(x, y, 0, 1),
+    "slice_scatter": lambda x, y: torch.slice_scatter(x, y[None], 0, 1, 2),
+    "diagonal_scatter": torch.diagonal_scatter,
+    "as_strided_scatter": lambda x, y: torch.as_strided_scatter(x, y, (4,), (4,)),
+}
+
+
+def with_offset(x: Tensor) -> Tensor:
+    """Return an equal tensor that starts 5 elements behind the start of its storage."""
+    moved = x.new_zeros(x.numel() + 5)
+    moved[5:] = x.flatten()
+    return moved[5:].view(x.shape)
+
+
+@pytest.mark.parametrize("name", KEEPING_OFFSETS)
+def test_views_are_right_behind_an_op_that_keeps_the_offset_of_its_input(name: str) -> None:
+    function = Function(lambda x, y: KEEPING_OFFSETS[name](x, y).flatten()[2:6].view(2, 2) * 1)
+    x, y = torch.arange(16.0).view(4, 4), -torch.ones(4)
+    executor = IRExecutor(extract_ir(function, (x, y)), passes=None)
+
+    assert_same(executor(x, y), function(x, y), "the result")
+    assert_same(executor(with_offset(x), y), function(x, y), "the result for an input with an offset")
+
+
+def test_views_are_right_behind_an_op_that_keeps_the_offset_of_a_weight_that_is_loaded_later() -> None:
+    model = Holding(
+        lambda self, y: torch.select_scatter(self.w, y, 0, 1).flatten()[2:6].view(2, 2) * 1,
+        w=torch.nn.Parameter(torch.arange(16.0).view(4, 4)),
+    )
+    y = -torch.ones(4)
+    executor = IRExecutor(extract_ir(model, (y,)), model.state_dict(), passes=None)
+
+    executor.load_state_dict({"w": with_offset(model.w.detach())})
+
+    assert_same(executor(y), model(y).detach(), "the result")
