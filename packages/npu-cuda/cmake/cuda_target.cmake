@@ -10,6 +10,9 @@ endif()
 set(low_level -O1)
 if(NPU_QUICK)
   set(low_level -O0)
+  if(NOT NPU_MODE STREQUAL "EMULATE")
+    target_compile_options(_C PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-O1>")
+  endif()
 endif()
 
 if(NPU_MODE STREQUAL "ON")
@@ -22,7 +25,7 @@ if(NPU_MODE STREQUAL "ON")
   # nvcc, which passes its own level behind that of -Xcompiler; kernels are optimized whatever it is.
   string(REPLACE "-O3" ${low_level} CMAKE_CUDA_FLAGS_RELEASE "${CMAKE_CUDA_FLAGS_RELEASE}")
   if(NPU_QUICK)
-    target_compile_options(_C PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--Ofast-compile=max>" "$<$<COMPILE_LANGUAGE:CXX>:-O1>")
+    target_compile_options(_C PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--Ofast-compile=max>")
   endif()
   # Numbers are rounded as the expressions say, so that a chain that is compiled at run time gives the same bits.
   file(GLOB ROUNDED CONFIGURE_DEPENDS csrc/ops/pointwise/*.cu csrc/ops/rotary/*.cu)
