@@ -24,6 +24,7 @@ NAMES = [
     ("opt net.json --pipeline ", {"default", "cpu", "fuse"}),
     ("opt net.json --passes c", {"cse", "canonicalize", "constant-folding"}),
     ("bench net.json --passes ", {"none", "cpu", "cse"}),
+    ("bench net.json --peers ", {"none", "onnxruntime", "openvino"}),
     ("capture-step steps.py:make --passes ", {"none", "train", "cse"}),
     ("explain net.json --backend ", {"aten"}),
     ("run net.json --on ", {"executor", "interpreter"}),

@@ -12,7 +12,8 @@ import torch
 from npu_ir import extract_ir, save_ir
 from npu_ir.cli import main
 from npu_runtime import IRExecutor
-from npu_runtime.cli.bench import result_difference
+from npu_runtime.cli.result_difference import result_difference
+from tests.support.peers import without_peers
 
 Capture = pytest.CaptureFixture[str]
 
@@ -59,6 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def _in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", [*sys.path])
+    without_peers(monkeypatch)
     capsys.readouterr()
 
 
@@ -145,6 +147,7 @@ def test_bench_compares_the_interpreter_and_the_executor(capsys: Capture) -> Non
     data = json.loads(Path("bench.json").read_text())
     assert [row[0] for row in table] == ["run", "interpreter", "executor"]
     assert table[1][-1] == "1.00x"
+    assert table[2][-3] == "none"
     assert list(data["timings"]) == ["interpreter", "executor"]
     assert data["timings"]["executor"]["turns"] == 3
     assert 0 < data["timings"]["executor"]["fastest"] <= data["timings"]["executor"]["median"]
@@ -159,7 +162,7 @@ def test_bench_draws_the_same_random_numbers_for_both(capsys: Capture) -> None:
 
     assert main(["bench", "dropout.json", "--repeat", "1"]) == 0
 
-    assert "difference   none" in capsys.readouterr().out
+    assert rows(capsys.readouterr().out)[2][-3] == "none"
 
 
 def test_bench_fails_where_only_the_executor_gives_nan(
@@ -174,10 +177,12 @@ def test_bench_fails_where_only_the_executor_gives_nan(
 
     assert main(["bench", "net.json", "--repeat", "1", "--json", "nan.json"]) == 1
 
-    assert (
-        "the executor gives NaN, infinities or shapes that the interpreter does not"
-        in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert rows(printed)[2][-3] == "undefined"
+    note = (
+        "the executor gives NaN, infinities or shapes that the interpreter does not: npu compare shows where"
     )
+    assert note in printed.splitlines()
     assert json.loads(Path("nan.json").read_text())["difference"] is None
 
 

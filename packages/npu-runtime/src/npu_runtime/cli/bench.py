@@ -1,13 +1,11 @@
-"""``npu bench``: times of a call by the executor, the interpreter and PyTorch."""
+"""``npu bench``: times of a call by the executor, the interpreter, PyTorch and peers."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
 import math
-import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,30 +14,35 @@ from npu_ir import Graph, WeightError
 from npu_ir.cli import factory, input_text
 from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.failures import FAILED, OK
-from npu_ir.cli.options import add_output
+from npu_ir.cli.options import add_output, set_completions
 from npu_ir.cli.quantities import count_text, time_text
 from npu_ir.cli.weight_selection import is_in_state_dict, load_constants, select_weights
-from npu_ir.core.literals import same_literal
-from npu_ir.core.tensor_bytes import largest_magnitude, same_data
-from npu_runtime.cli.saved_graph import (
-    HELP,
-    SavedGraph,
-    add_timed_graph,
-    load_call,
-    make_executor,
-    write_json,
+from npu_runtime.cli.result_difference import result_difference
+from npu_runtime.cli.saved_graph import HELP, NONE, add_timed_graph, load_call, write_json
+from npu_runtime.cli.timed_runners import (
+    TimedRunner,
+    eager_runner,
+    executor_runner,
+    interpreter_runner,
+    peer_runners,
+    select_peers,
+    timed_executor,
 )
+from npu_runtime.interop.peers import PEERS
 
 if TYPE_CHECKING:
-    from npu_ir import Interpreter
-    from npu_ir.cli.call_arguments import GraphCall
     from npu_runtime.diagnostics.profile import Timing
-    from npu_runtime.executor.executor import IRExecutor
 
+_TOLERANCE = 0.01  # of the largest value; half precision may be off by as much
 _EPILOG = f"""\
 The executor, the interpreter and, if --model is given, PyTorch in inference mode run in turns, some calls
-at a time; the medians are compared. The difference is that from the interpreter, relative to its largest
-value. If it is not a number, because one of the two returns NaN or another shape, the exit code is 1.
+at a time; the medians are compared. So do other runtimes where they are installed: ONNX Runtime (packages
+onnxruntime, onnx and onnxscript) and OpenVINO (openvino), which take arrays of NumPy, compute in float32 and
+use as many threads.
+
+The difference is that from the interpreter, relative to its largest value. If that of the executor is not a
+number, because one of the two returns NaN or another shape, the exit code is 1. Time until a runner is ready
+is that to make the executor of a graph, or to compile the graph in the form of another runtime.
 
 {HELP}
 {factory.HELP}
@@ -68,6 +71,13 @@ def add_to(commands: Any) -> None:
     parser.add_argument(
         "--train", action="store_true", help="take the model in train mode (default: eval mode)"
     )
+    peers = parser.add_argument(
+        "--peers",
+        metavar="NAME,NAME",
+        help=f"the other runtimes to time, of {', '.join(PEERS)}; {NONE}: none of them (default: those that "
+        "are installed)",
+    )
+    set_completions(peers, lambda: (*PEERS, NONE))
     add_output(parser, "--json", help="write the numbers as JSON")
     parser.set_defaults(run=run)
 
@@ -78,55 +88,64 @@ def run(options: argparse.Namespace) -> int:
     from npu_runtime.diagnostics.profile import take_turns
     from npu_runtime.executor.engine import thread_count
 
+    peers = select_peers(options.peers)
     saved = load_call(options)
     torch.manual_seed(options.seed)
     options.progress.stage("reading weights")
     model, weights, origin = _model_and_weights(saved.graph, options)
     options.progress.stage("preparing the executor")
-    make_executor(saved.graph, weights, options)  # not timed: the first one imports modules and loads plugins
-    start = time.perf_counter()
-    executor = make_executor(saved.graph, weights, options)
-    compile_seconds = time.perf_counter() - start
-    interpreter = Interpreter(saved.graph, weights)
-    calls = _calls(model, interpreter, executor, saved.call)
-    options.progress.stage("timing calls")
+    executor, ready_seconds = timed_executor(saved.graph, weights, options)
+    runners = [
+        *([] if model is None else [eager_runner(model, saved.call)]),
+        interpreter_runner(Interpreter(saved.graph, weights), saved.call),
+        executor_runner(executor, ready_seconds, saved.call),
+    ]
     with thread_count(options.threads):
-        difference = _difference((interpreter, executor), saved, options.seed)
-        timings = take_turns(calls, repeat=options.repeat)
+        others, refusals = peer_runners(peers, saved.graph, weights, saved.call, options)
+        runners += others
+        options.progress.stage("timing calls")
+        differences = _differences(runners, options.seed)
+        timings = take_turns({runner.name: runner.call for runner in runners}, repeat=options.repeat)
         threads = torch.get_num_threads()
-    is_number = math.isfinite(difference)
-    _print(timings)
-    print_facts(
-        {
-            "executor": f"ready in {time_text(compile_seconds)}, "
-            f"{count_text(len(executor.instructions), 'step')} for {count_text(len(saved.graph), 'node')}",
-            "difference": _difference_text(difference),
-            "threads": str(threads),
-            "weights": origin,
-            **saved.facts,
-        }
-    )
+    _print_times(runners, timings, differences)
+    _print_notes(runners, differences, refusals)
+    steps, nodes = count_text(len(executor.instructions), "step"), count_text(len(saved.graph), "node")
+    facts = {"executor": f"{steps} for {nodes}", "threads": str(threads), "weights": origin}
+    print_facts({**facts, **saved.facts})
     if options.json is not None:
+        ready = {
+            runner.name: _numbers(runner, differences) for runner in runners if runner.name in differences
+        }
         data = {
             "graph": saved.graph.name,
             "threads": threads,
             "passes": options.passes,
             "backend": options.backend or ["aten"],
-            "compile_seconds": compile_seconds,
-            "difference": difference if is_number else None,
+            **ready.pop("executor"),
+            "peers": ready | {name: {"error": text} for name, text in refusals.items()},
             "timings": {name: dataclasses.asdict(timing) for name, timing in timings.items()},
         }
         write_json(data, options.json, "the numbers")
-    return OK if is_number else FAILED
+    return OK if math.isfinite(differences["executor"]) else FAILED
 
 
-def _difference(runners: Sequence[Any], saved: SavedGraph, seed: int) -> float:
-    """Return the difference of the results of two runners, with the same random numbers."""
-    results = []
+def _differences(runners: Sequence[TimedRunner], seed: int) -> dict[str, float]:
+    """Return the differences from the interpreter by name, all with the same random numbers."""
+    results = {}
     for runner in runners:
-        torch.manual_seed(seed)
-        results.append(runner.run_flat(saved.call.args, saved.call.kwargs))
-    return result_difference(*results)
+        if runner.results is not None:
+            torch.manual_seed(seed)
+            results[runner.name] = runner.results()
+    wanted = results.pop("interpreter")
+    return {name: result_difference(wanted, found) for name, found in results.items()}
+
+
+def _numbers(runner: TimedRunner, differences: Mapping[str, float]) -> dict[str, float | None]:
+    difference = differences[runner.name]
+    return {
+        "compile_seconds": runner.ready_seconds,
+        "difference": difference if math.isfinite(difference) else None,
+    }
 
 
 def _model_and_weights(
@@ -165,70 +184,47 @@ def _model_and_weights(
     return model, weights, origin
 
 
-def _calls(
-    model: torch.nn.Module | None, interpreter: Interpreter, executor: IRExecutor, call: GraphCall
-) -> dict[str, Callable[[], Any]]:
-    """Return the functions to time, by name."""
-    calls: dict[str, Callable[[], Any]] = {} if model is None else {"eager": partial(_eager, model, call)}
-    calls["interpreter"] = lambda: interpreter.run(*call.args, **call.kwargs)
-    calls["executor"] = lambda: executor(*call.args, **call.kwargs)
-    return calls
-
-
-def _eager(model: torch.nn.Module, call: GraphCall) -> None:
-    with torch.inference_mode():
-        model(*call.args, **call.kwargs)
+def _print_times(
+    runners: Sequence[TimedRunner], timings: Mapping[str, Timing], differences: Mapping[str, float]
+) -> None:
+    base = runners[0].name
+    rows = [
+        (
+            runner.title,
+            time_text(timings[runner.name].median),
+            time_text(timings[runner.name].fastest),
+            f"{timings[runner.name].median / timings[base].median:.2f}x",
+            _difference_text(differences[runner.name]) if runner.name in differences else "",
+            "" if runner.ready_seconds is None else time_text(runner.ready_seconds),
+        )
+        for runner in runners
+    ]
+    print_table(("run by", "median", "fastest", f"to {base}", "difference", "ready in"), rows)
+    print()
 
 
 def _difference_text(difference: float) -> str:
     if not math.isfinite(difference):
-        return (
-            "the executor gives NaN, infinities or shapes that the interpreter does not: "
-            "npu compare shows where"
-        )
+        return "undefined"
     return f"{difference:.1e}" if difference else "none"
 
 
-def _print(timings: Mapping[str, Timing]) -> None:
-    base = next(iter(timings))
-    rows = [
-        (
-            name,
-            time_text(timing.median),
-            time_text(timing.fastest),
-            f"{timing.median / timings[base].median:.2f}x",
-        )
-        for name, timing in timings.items()
-    ]
-    print_table(("run by", "median", "fastest", f"to {base}"), rows)
-    print()
+def _print_notes(
+    runners: Sequence[TimedRunner], differences: Mapping[str, float], refusals: Mapping[str, str]
+) -> None:
+    """Print who cannot run the graph, and whose results are wrong."""
+    wrong = [_wrong_result(runner, differences.get(runner.name, 0.0)) for runner in runners]
+    notes = [*refusals.values(), *filter(None, wrong)]
+    if notes:
+        print(*notes, "", sep="\n")
 
 
-# The return type of `run_flat`: flat results, and updates by name.
-Results = tuple[Sequence[Any], Mapping[str, torch.Tensor]]
-
-
-def result_difference(wanted: Results, found: Results) -> float:
-    """Return the largest difference of a result or update, relative to the largest expected element.
-
-    It is infinite if it cannot be computed: dtypes or shapes differ, or elements are NaN or infinite in one
-    only.
-    """
-    pairs = [
-        *zip(wanted[0], found[0], strict=True),
-        *((item, found[1].get(name)) for name, item in wanted[1].items()),
-    ]
-    return max((_relative_difference(*pair) for pair in pairs), default=0.0)
-
-
-def _relative_difference(wanted: Any, found: Any) -> float:
-    from npu_runtime.diagnostics.compare.metrics import measure, to_float64
-
-    if not isinstance(wanted, torch.Tensor) or not isinstance(found, torch.Tensor):
-        return 0.0 if same_literal(wanted, found) else math.inf
-    if same_data(wanted, found):
-        return 0.0
-    measured, exact = measure(found, wanted), to_float64(wanted)
-    if wanted.dtype != found.dtype or exact is None or math.isnan(measured.max_abs) or measured.unlike:
-        return math.inf
-    return measured.max_abs / (largest_magnitude(exact) or 1.0)
+def _wrong_result(runner: TimedRunner, difference: float) -> str | None:
+    """Return what is wrong with results; how far the executor may be off is for its passes and backends."""
+    is_ours = runner.name == "executor"
+    if not math.isfinite(difference):
+        what = "gives NaN, infinities or shapes that the interpreter does not"
+        return f"the executor {what}: npu compare shows where" if is_ours else f"{runner.title} {what}"
+    if difference <= _TOLERANCE or is_ours:
+        return None
+    return f"{runner.title} gives other results, off by {difference:.2g} of the largest value"
