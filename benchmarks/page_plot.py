@@ -31,7 +31,7 @@ class Plot:
     Attributes:
         caption: What stands below the axis.
         measure: The contender that is 1.
-        colours: The contenders that are shown, and their colours.
+        colours: The contenders that are shown, if they were measured, and their colours.
         lowest: The left end of the axis, which is logarithmic; a power of two, like `highest`.
         highest: The right end.
         head: The beginning of the only table, a row per case; empty: a section per case, a row per contender.
@@ -52,6 +52,7 @@ GRAPHS = Plot(
         "torch.compile": "#8c8c8c",
         "torch.compile, freezing": "#3b6fb5",
         "ONNX Runtime": "#c98a1b",
+        "OpenVINO": "#b2433f",
         "IRExecutor, passes default": "#7fbf7b",
         "IRExecutor, passes cpu": "#1b7837",
         "IRExecutor": "#5e3c99",
@@ -103,7 +104,7 @@ def drawing(page: str, plot: Plot) -> Iterator[str]:
         f'viewBox="0 0 {width} {bottom + 40}" font-family="sans-serif" font-size="11">'
     )
     yield f'<rect width="{width}" height="{bottom + 40}" fill="white"/>'
-    yield from _legend(plot, width)
+    yield from _legend(plot, set().union(*cases.values()), width)
     yield from _axis(plot, left, bottom)
     for index, (name, times) in enumerate(cases.items()):
         yield from _row(name, times, plot, left, TOP + ROW * index + ROW / 2)
@@ -145,9 +146,11 @@ def _short(name: str) -> str:
     return name
 
 
-def _legend(plot: Plot, right: float) -> Iterator[str]:
+def _legend(plot: Plot, measured: set[str], right: float) -> Iterator[str]:
     x, y = MARGIN, 14
     for name, colour in plot.colours.items():
+        if name not in measured:
+            continue
         width = 28 + LETTER * len(name)
         if x + width > right:
             x, y = MARGIN, y + 18

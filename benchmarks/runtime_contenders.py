@@ -1,24 +1,22 @@
 """Contenders of `runtime.py`: every way to run a model, prepared on request.
 
 A contender is made in two steps. What comes before compilation is not timed (`torch.export`, conversion to
-our graph, writing an ONNX file), and what comes after it is, until the first call has returned.
+our graph, or to the form of another runtime), and what comes after it is, until the first call has returned.
 """
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import importlib.util
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from npu_ir import Graph, Interpreter
+from npu_runtime.interop.peers import PEERS
 
 Call = Callable[..., Any]
 
@@ -87,23 +85,18 @@ def compiled(case: Case, *, freezing: bool) -> Callable[[], Call]:
     return lambda: torch.compile(case.model)
 
 
-def onnx_runtime(case: Case) -> Callable[[], Call]:
-    import onnxruntime
+def peer(case: Case, name: str) -> Callable[[], Call]:
+    chosen = PEERS[name]
+    # What a runtime does once per process is not counted, as for torch.compile.
+    chosen.compile(chosen.convert(torch.export.export(torch.nn.ReLU(), (torch.ones(3),))), case.threads)
+    form = chosen.convert(case.program)
+    arrays = tuple(item.numpy() for item in case.args)
 
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = case.threads
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(None):
-        path = Path(folder, "model.onnx")
-        torch.onnx.export(case.model, case.args, path, dynamo=True, verbose=False, external_data=False)
-        content = path.read_bytes()
+    def made() -> Call:
+        call = chosen.compile(form, case.threads)
+        return lambda *_args: torch.from_numpy(call(arrays)[0])
 
-    def session() -> Call:
-        made = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        names = [item.name for item in made.get_inputs()]
-        feed = {name: item.numpy() for name, item in zip(names, case.args, strict=True)}
-        return lambda *_args: torch.from_numpy(made.run(None, feed)[0])
-
-    return session
+    return made
 
 
 def pytorch_ir(case: Case) -> Callable[[], Call]:
@@ -144,7 +137,10 @@ CONTENDERS = {
     "compile-freezing": Contender(
         "torch.compile, freezing", partial(compiled, freezing=True), torch.no_grad, is_compiled=True
     ),
-    "onnxruntime": Contender("ONNX Runtime", onnx_runtime, is_compiled=True, needs="onnxruntime"),
+    **{
+        name: Contender(item.title, partial(peer, name=name), is_compiled=True, needs=name)
+        for name, item in PEERS.items()
+    },
     "pytorch-ir": Contender("pytorch-ir", pytorch_ir, is_compiled=True, needs="torch_ir"),
     "interpreter": Contender("reference interpreter", interpreter, is_compiled=True),
     "executor-plain": Contender("IRExecutor, no passes", partial(executor, passes=None), is_compiled=True),

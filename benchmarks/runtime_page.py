@@ -16,6 +16,7 @@ TABLES = {
         "executor-cpu",
         "executor",
         "onnxruntime",
+        "openvino",
         "compile-freezing",
         "compile",
     ),
@@ -36,10 +37,11 @@ HEAD = """\
 Measured on {cpu}, with PyTorch {torch} and Python {python}, on {date}.
 
 Each contender runs in a process of its own, and all take turns: the times are medians of one run. Compile
-time is what it takes from the exported program (for ours: from the graph) until the first call has returned,
-with everything imported and nothing cached. Peak memory is what PyTorch's allocator hands out during one
-call, results included, weights excluded. The difference is the largest one from eager, relative to the
-largest value.
+time is what it takes from the exported program (for ours: from the graph; for ONNX Runtime and OpenVINO,
+which compute in float32 and are optimized for single calls: from what the program was converted to) until the
+first call has returned, with everything imported and nothing cached. Peak memory is what PyTorch's allocator
+hands out during one call, results included, weights excluded. The difference is the largest one from eager,
+relative to the largest value.
 
 ![Time of a call relative to eager in inference mode]({plot})
 

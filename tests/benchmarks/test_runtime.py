@@ -77,13 +77,15 @@ def test_the_kernel_calls_of_an_executor_are_those_of_its_steps() -> None:
     assert called.keys() & {"aten::relu", "aten::relu_"}
 
 
-@pytest.mark.parametrize("name", QUICK_TO_PREPARE)
+@pytest.mark.parametrize("name", [*QUICK_TO_PREPARE, "onnxruntime", "openvino"])
 def test_a_contender_gives_what_eager_gives(name: str) -> None:
     contenders = imported("runtime_contenders")
+    contender = contenders.CONTENDERS[name]
+    if contender.missing():
+        pytest.skip(contender.missing())
     model, args = small_model()
     program = torch.export.export(model, args)
     case = contenders.Case(model, args, program, convert_exported_program(program), 1)
-    contender = contenders.CONTENDERS[name]
 
     with contender.mode():
         result = contender.prepare(case)()(*args)

@@ -12,6 +12,7 @@ from tests.support.places import ROOT
 DOCS = ROOT / "docs"
 REFERENCE = DOCS / "reference"
 NATIVE_STEP = "TrainStep, backend host"
+OURS, FREEZING, ONNX = "IRExecutor", "torch.compile, freezing", "ONNX Runtime"
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
@@ -46,18 +47,26 @@ def span(values: Iterable[str], key: type[float] | None = None) -> str:
     return f"{ordered[0]} to {ordered[-1]}" if len(ordered) > 1 else ordered[0]
 
 
-def calls() -> dict[str, list[str]]:
-    return table("runtime-benchmarks.md", "time to eager | IRExecutor |")
-
-
 def steps() -> dict[str, list[str]]:
     return table("training-benchmarks.md", "time to eager | TrainStep")
 
 
-def contenders_of_steps() -> list[str]:
-    text = (REFERENCE / "training-benchmarks.md").read_text(encoding="utf-8")
+def contenders(page: str) -> list[str]:
+    """Return the columns of the first table of times of a page."""
+    text = (REFERENCE / page).read_text(encoding="utf-8")
     head = text.partition("| time to eager")[2].splitlines()[0]
     return [cell.strip() for cell in head.strip(" |").split("|")]
+
+
+def contenders_of_steps() -> list[str]:
+    return contenders("training-benchmarks.md")
+
+
+def calls() -> dict[str, dict[str, str]]:
+    """Return the times of calls relative to eager, by case and contender."""
+    heads = contenders("runtime-benchmarks.md")
+    rows = table("runtime-benchmarks.md", "time to eager | IRExecutor |")
+    return {name: dict(zip(heads, cells, strict=True)) for name, cells in rows.items()}
 
 
 def span_of_steps() -> str:
@@ -88,8 +97,8 @@ def test_the_landing_page_quotes_what_was_measured() -> None:
     assert native is not None
     assert "FAILS" not in text_of(REFERENCE / "native-coverage.md")
     assert f"{native[1]} % of their nodes and {native[2]} % of their operations" in page
-    assert f"{mean[0]} of eager PyTorch's time for a call" in page
-    assert f"ONNX Runtime takes {mean[3]}, torch.compile {mean[4]}" in page
+    assert f"{mean[OURS]} of eager PyTorch's time for a call" in page
+    assert f"ONNX Runtime takes {mean[ONNX]}, torch.compile {mean[FREEZING]}" in page
     assert f"{ours} of eager PyTorch's time for a whole training step" in page
     assert f"torch.compile at its best {others}" in page
 
@@ -158,8 +167,7 @@ def test_the_times_in_the_readme_are_those_of_the_pages() -> None:
     heads = contenders_of_steps()
     compiled = [heads.index(name) for name in compiled_steps()]
 
-    # Ours, torch.compile with freezing, ONNX Runtime.
-    expected = {name: [cells[0], cells[4], cells[3]] for name, cells in calls().items()}
+    expected = {name: [times[OURS], times[FREEZING], times[ONNX]] for name, times in calls().items()}
     expected |= {
         name: [cells[heads.index(NATIVE_STEP)], min(cells[index] for index in compiled), ""]
         for name, cells in steps().items()
@@ -173,19 +181,17 @@ def test_the_comparison_quotes_what_was_measured() -> None:
     mean = calls()["geometric mean"]
     cases = [row for name, row in calls().items() if name != "geometric mean"]
     ours, compiled, onnx = (
-        [float(min(row[index] for index in columns)) for row in cases] for columns in ([0], [4, 5], [3])
+        [float(min(row[name] for name in names)) for row in cases]
+        for names in ([OURS], [FREEZING, "torch.compile"], [ONNX])
     )
     quickest = [
         (a < min(b, c), b < min(a, c), c < min(a, b)) for a, b, c in zip(ours, compiled, onnx, strict=True)
     ]
     won = [sum(column) for column in zip(*quickest, strict=True)]
-    first = [
-        column("runtime-benchmarks.md", name, 2)
-        for name in ("IRExecutor", "torch.compile, freezing", "ONNX Runtime")
-    ]
+    first = [column("runtime-benchmarks.md", name, 2) for name in (OURS, FREEZING, ONNX)]
     trained = [column("training-benchmarks.md", name, 2) for name in (NATIVE_STEP, *compiled_steps())]
 
-    assert f"2 threads | {mean[0]} | {mean[4]} | {mean[3]} |" in page
+    assert f"2 threads | {mean[OURS]} | {mean[FREEZING]} | {mean[ONNX]} |" in page
     assert f"of {len(cases)} cases; one is a tie | {won[0]} | {won[1]} | {won[2]} |" in page
     assert len(cases) - sum(won) == 1
     assert f"call has returned | {' | '.join(span(times) for times in first)} |" in page
@@ -195,7 +201,7 @@ def test_the_comparison_quotes_what_was_measured() -> None:
         in page
     )
     mobile = calls()["MobileNetV3, 224x224, 2 threads"]
-    assert f"takes {mobile[3]} of eager's time there and {mobile[0]} here" in " ".join(page.split())
+    assert f"takes {mobile[ONNX]} of eager's time there and {mobile[OURS]} here" in " ".join(page.split())
 
 
 def compiled_steps() -> list[str]:

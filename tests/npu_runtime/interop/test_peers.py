@@ -114,7 +114,7 @@ def test_a_refusal_names_the_peer_and_the_cause_in_one_line() -> None:
             peer_graph(refusing_peer("Fake", error))
 
         assert caught.value.message == f"Fake cannot run this graph: {reason}"
-        assert caught.value.fix == "leave it out: it is not needed"
+        assert caught.value.fix == "time the graph without it (--peers)"
         assert caught.value.__cause__ is error
 
 

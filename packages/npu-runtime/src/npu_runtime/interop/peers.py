@@ -148,7 +148,7 @@ def _refusal(peer: Peer) -> Iterator[None]:
         yield
     except Exception as error:
         raise ExecutionError(
-            f"{peer.title} cannot run this graph: {_reason(error)}", fix="leave it out: it is not needed"
+            f"{peer.title} cannot run this graph: {_reason(error)}", fix="time the graph without it (--peers)"
         ) from error
 
 
