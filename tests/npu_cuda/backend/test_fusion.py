@@ -282,6 +282,9 @@ def test_ops_behind_a_packed_convolution_are_steps_of_it(shape: tuple[int, int],
 
     layers: list[Callable[[Tensor, Tensor], Any]] = [
         lambda z, other: z.relu(),
+        lambda z, other: (other + z).relu(),
+        lambda z, other: nn.functional.relu6(z),
+        lambda z, other: nn.functional.hardswish(z),
         lambda z, other: nn.functional.hardswish(z) + other,
         lambda z, other: (z * 2 - other, z.sigmoid() * z),
     ]

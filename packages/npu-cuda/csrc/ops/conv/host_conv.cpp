@@ -78,6 +78,7 @@ struct Block {
   const int64_t* places;  // offsets from sums; null: sums_stride apart
   int64_t columns;
   const float* next = nullptr;  // numbers that are read after these, to be brought into the caches
+  const Finish* finish = nullptr;
 };
 
 template <int kBytes, int kVectors>
@@ -106,7 +107,18 @@ struct RunBlock {
     for (int i = 0; i < kRows; ++i) {
       to[i] = block.sums + (block.places ? block.places[first + i] : (first + i) * block.sums_stride);
     }
+    if (block.finish) finish_tile<kRows>(tile, *block.finish, to, block.columns);
     tile.store(to, block.columns);
+  }
+
+  template <int kRows, class Sums>
+  static NPU_INLINE void finish_tile(Sums& tile, const Finish& finish, float* const* to, int64_t columns) {
+    if (finish.has_addend) {
+      const float* addends[kRows];
+      for (int i = 0; i < kRows; ++i) addends[i] = finish.addend_of(to[i]);
+      tile.add_rows(addends, columns);
+    }
+    finish.activate([&](auto f) { tile.each(f); });
   }
 
   static NPU_INLINE void run(const Block* block) {
@@ -303,7 +315,7 @@ void Plan::run_band(const Launch& launch, const BandPlace& place, int64_t first,
   for (int64_t start = 0; start < pixels; start += part_pixels_) {
     const Part part{base, from + start, to + start, std::min(part_pixels_, pixels - start), sums};
     for (int64_t unit = first; unit < end; ++unit) run_unit(launch, part, unit);
-    if (!launch.results.are_sums()) launch.results.write(bands, place, start, part.pixels, channel, channels, sums + channel);
+    if (!launch.results.are_direct()) launch.results.write(bands, place, start, part.pixels, channel, channels, sums + channel);
   }
 }
 
@@ -329,7 +341,8 @@ void Plan::run_unit(const Launch& launch, const Part& part, int64_t unit) const 
     while (run < last && (block.depth == 0 || block.depth + run->depth <= kMostDepth)) block.depth += run++->depth;
     block.end = run;
     if (block.depth > 0) block.next = block.panel + (run[-1].row + run[-1].depth) * columns_;
-    if (run == last && launch.results.are_sums()) {
+    if (run == last && launch.results.are_direct()) {
+      block.finish = launch.results.finish();
       block.sums = static_cast<float*>(launch.call.outputs[0].data) + channel;
       block.places = part.to;
     }

@@ -36,6 +36,7 @@ struct Pixels {
   int64_t num_rows;
   int64_t taps, tap_step, first_weights, weight_step;  // of a row
   const float* bias;
+  const Finish* finish;
 };
 
 template <int kBytes>
@@ -88,8 +89,22 @@ struct PixelLoop {
         for (int i = 0; i < kPixels; ++i) sums[i] += of_tap * load(from + i * p.x_step);
       }
     }
+    float* const y = p.y + first * p.y_step + channel;
+    if (p.finish) finish<kPixels>(*p.finish, y, p.y_step, sums);
 #pragma GCC unroll 8
-    for (int i = 0; i < kPixels; ++i) *reinterpret_cast<Unaligned*>(p.y + (first + i) * p.y_step + channel) = sums[i];
+    for (int i = 0; i < kPixels; ++i) *reinterpret_cast<Unaligned*>(y + i * p.y_step) = sums[i];
+  }
+
+  template <int kPixels>
+  static NPU_INLINE void finish(const Finish& finish, const float* y, int64_t y_step, V* sums) {
+    if (finish.has_addend) {
+#pragma GCC unroll 8
+      for (int i = 0; i < kPixels; ++i) sums[i] += load(finish.addend_of(y + i * y_step));
+    }
+    finish.activate([&](auto f) {
+#pragma GCC unroll 8
+      for (int i = 0; i < kPixels; ++i) sums[i] = f(pointwise::Value<V>::of(sums[i])).raw;
+    });
   }
 
   // Some pixels and the channels up to the end, so that lines of memory are read whole. The last vector has some channels of the
@@ -129,7 +144,10 @@ struct PixelLoop {
           const float* weights = p.rows[row].weights + p.first_weights + channel;
           for (int64_t tap = 0; tap < p.taps; ++tap) sum += weights[tap * p.weight_step] * x[tap * p.tap_step];
         }
-        p.y[pixel * p.y_step + channel] = sum;
+        float* const y = p.y + pixel * p.y_step + channel;
+        if (p.finish && p.finish->has_addend) sum += *p.finish->addend_of(y);
+        if (p.finish) p.finish->activate([&](auto f) { sum = f(pointwise::Value<float>::of(sum)).raw; });
+        *y = sum;
       }
     }
   }
@@ -271,13 +289,14 @@ void Plan::run_band(const Launch& launch, const BandPlace& place, char* slice) c
   Image x = geometry_.x;
   x.data = static_cast<char*>(launch.call.inputs[0].data);
   const float* base = load_band(x, bands, place, results + most_pixels_ * channels_);
-  const bool is_direct = launch.results.are_sums();
+  const bool is_direct = launch.results.are_direct();
   const int64_t read = geometry_.kernel[1] * bands.width() * axes[2].input_step;
   const int64_t block = std::clamp(kMostInputs / read / kLeastChannels * kLeastChannels, kLeastChannels, kMostChannels);
   Pixels pixels{};
   pixels.x_step = bands.strides.at(0, 0, axes[2].input_step);
   pixels.y_step = is_direct ? axes[2].step * geometry_.y.strides[2] : channels_;
   pixels.bias = launch.bias;
+  pixels.finish = is_direct ? launch.results.finish() : nullptr;
   pixels.rows = rows;
   if (axes[2].taps.size() > 1) {
     pixels.tap_step = bands.strides.at(0, 0, axes[2].taps[1].offset - axes[2].taps[0].offset);

@@ -43,6 +43,7 @@ struct Square {
   float* const* to;            // of the points, or of the pixels of a square; null where it is beyond the image
   const float* bias;
   int64_t channels;            // whole vectors
+  const Finish* finish = nullptr;
 };
 
 // Rows times columns of a square matrix of vectors, in place of numbers: matrix * square * matrix^T.
@@ -65,6 +66,11 @@ struct Transform {
     return sum;
   }
 
+  static NPU_INLINE void finish(const Finish& finish, const float* to, V* result) {
+    if (finish.has_addend) *result += *reinterpret_cast<const Unaligned*>(finish.addend_of(to));
+    finish.activate([&](auto f) { *result = f(pointwise::Value<V>::of(*result)).raw; });
+  }
+
   static NPU_INLINE void run(const Square* square) {
     for (int64_t channel = 0; channel < square->channels; channel += kBytes / int64_t{sizeof(float)}) {
       V half[kOut][kIn];
@@ -83,8 +89,13 @@ struct Transform {
 #pragma GCC unroll 6
         for (int j = 0; j < kOut; ++j) {
           V result = sum(j, half[i]);
-          if constexpr (!kIsPatch) result += bias;
-          if (float* to = square->to[i * kOut + j]) *reinterpret_cast<Unaligned*>(to + channel) = result;
+          float* const to = square->to[i * kOut + j];
+          if (!to) continue;
+          if constexpr (!kIsPatch) {
+            result += bias;
+            if (square->finish) finish(*square->finish, to + channel, &result);
+          }
+          *reinterpret_cast<Unaligned*>(to + channel) = result;
         }
       }
     }
@@ -158,8 +169,8 @@ class Plan {
 
   void run_band(const OpCall& call, const Results& results, const BandPlace& place, int64_t first, int64_t end, float* slice) const;
   void load_patch(const OpCall& call, const BandPlace& place, int64_t square, float* patches) const;
-  void store_square(const OpCall& call, const BandPlace& place, int64_t square, int64_t panel, const float* products,
-                    float* sums) const;
+  void store_square(const OpCall& call, const Results& results, const BandPlace& place, int64_t square, int64_t panel,
+                    const float* products, float* sums) const;
 
   Geometry geometry_;  // but for addresses
   int64_t tile_;
@@ -188,8 +199,8 @@ void Plan::load_patch(const OpCall& call, const BandPlace& place, int64_t square
 }
 
 // `sums`: of the band, of all channels; null: the result itself.
-void Plan::store_square(const OpCall& call, const BandPlace& place, int64_t square, int64_t panel, const float* products,
-                        float* sums) const {
+void Plan::store_square(const OpCall& call, const Results& results, const BandPlace& place, int64_t square, int64_t panel,
+                        const float* products, float* sums) const {
   const Image& y = geometry_.y;
   const float* bias = static_cast<const float*>(call.workspace) + geometry_.x.channels + panel * kWidth;
   const int64_t top = square / across_ * tile_, left = square % across_ * tile_;
@@ -203,7 +214,7 @@ void Plan::store_square(const OpCall& call, const BandPlace& place, int64_t squa
       to[i * tile_ + j] = pixel + panel * kWidth;
     }
   }
-  transform<false>(tile_, {of_points, to, bias, kWidth});
+  transform<false>(tile_, {of_points, to, bias, kWidth, sums ? nullptr : results.finish()});
 }
 
 void Plan::run_band(const OpCall& call, const Results& results, const BandPlace& place, int64_t first, int64_t end,
@@ -224,10 +235,10 @@ void Plan::run_band(const OpCall& call, const Results& results, const BandPlace&
                       .num_rows = squares, .columns = kWidth, .depth = inputs, .next = of_point + panels() * inputs * kWidth});
     }
     for (int64_t square = 0; square < squares; ++square) {
-      store_square(call, place, square, panel, products, results.are_sums() ? nullptr : sums);
+      store_square(call, results, place, square, panel, products, results.are_direct() ? nullptr : sums);
     }
   }
-  if (results.are_sums()) return;
+  if (results.are_direct()) return;
   const int64_t channel = first * kWidth;
   results.write(bands_, place, 0, place.rows * bands_.width(), channel, (end - first) * kWidth, sums + channel);
 }

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "ops/conv/bands.h"
+#include "ops/conv/finish.h"
 #include "ops/fused/following_call.h"
 #include "ops/fused/plan.h"
 
@@ -20,6 +21,8 @@ class Steps {
  public:
   // NotImplemented with the reason where the pixels of a tensor are not a row with one stride.
   Status make(const OpCall& fused, int64_t columns);
+  // Where they can be computed in registers; sums are then stored where the result is to be.
+  std::optional<Finish> finish(const OpCall& fused) const;
 
   // Pixels of an image from one on, and channels from one on. `sums`: rows of `columns` numbers.
   struct Part {
@@ -34,6 +37,8 @@ class Steps {
   };
 
   fusion::Plan plan_;
+  std::optional<Finish> finish_;  // but for the address of an addend
+  size_t addend_ = 0;             // of the inputs
   pointwise::HostCall window_{};
   Strides strides_[pointwise::kMaxOperands] = {};
 };
@@ -46,8 +51,10 @@ class Results {
  public:
   Results(const OpCall& call, const Geometry& geometry, const Steps* steps);
 
-  // They are the result, with the channels of a pixel side by side: none need be written.
-  bool are_sums() const { return are_sums_; }
+  // Sums are stored as the result, with the channels of a pixel side by side, after `finish`: none need be written.
+  bool are_direct() const { return are_direct_; }
+  // Null where there is nothing to do.
+  const Finish* finish() const { return finish_ ? &*finish_ : nullptr; }
   // Of a band, pixels from one on. `sums`: rows of numbers of all channels, of which those of some are written.
   void write(const Bands& bands, const BandPlace& place, int64_t first, int64_t pixels, int64_t channel,
              int64_t channels, float* sums) const;
@@ -57,7 +64,8 @@ class Results {
   const Geometry& geometry_;
   const Steps* steps_;
   std::optional<StepsCall> fused_;
-  bool are_sums_;
+  std::optional<Finish> finish_;
+  bool are_direct_ = false;
 };
 
 }  // namespace npu::conv

@@ -20,6 +20,7 @@ class Plan {
   Status make(const OpCall& call);
   // Of a call of the same description. Of any thread.
   void run(const OpCall& call) const { pointwise::run_on_host(host_call_, call); }
+  const Chain& chain() const { return chain_; }
   // The steps over other loops, for pointwise::run_window. They live as long as the plan.
   pointwise::HostCall over(const pointwise::Nest& nest, const OpCall& call) const;
 

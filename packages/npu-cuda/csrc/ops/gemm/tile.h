@@ -176,6 +176,20 @@ class Tile {
     for (int at = 0; at < kRows * kVectors; ++at) sums_[at] = f(pointwise::Value<V>::of(sums_[at])).raw;
   }
 
+  // Adds the first columns of other rows.
+  NPU_INLINE void add_rows(const Lane* const* rows, int64_t columns) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+      for (int j = 0; j < kVectors; ++j) {
+        const int64_t left = columns - j * kLanes;
+        const Lane* const from = rows[i] + j * kLanes;
+        if (left >= kLanes) sum(0, i, j) += load_numbers<Lane, kBytes>(from);
+        else if (left > 0) sum(0, i, j) += load_first<Lane, kBytes>(from, left);
+      }
+    }
+  }
+
   NPU_INLINE void store(Lane* rows, int64_t stride) {
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) store_row(i, rows + i * stride);

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -236,6 +236,14 @@ def _gradient_refusals() -> Iterator[Refusal]:
 
 
 WIDTH = 16  # of the panels
+# Steps that registers take, with what they compute: the sums z are tensor 0, and `other` is the last input.
+SUM_AND_RELU = (("EltwiseAdd", (1, 0), (3,)), ("EltwiseRelu", (3,), (2,)))
+HARDSWISH = (("Hardswish", (0,), (1,)),)
+_STEPS: tuple[tuple[Any, Callable[[Array, Array], Array]], ...] = (
+    (PRODUCT_PLUS_INPUT, lambda z, other: z * other + z),
+    (SUM_AND_RELU, lambda z, other: np.maximum(z + other, 0)),
+    (HARDSWISH, lambda z, _: z * np.clip(z + 3, 0, 6) / 6),
+)
 
 
 def _panels(conv: _Conv) -> TensorLayout:
@@ -250,13 +258,14 @@ def _packed_attrs(conv: _Conv) -> dict[str, int]:
 
 
 def _packed(inputs: Sequence[Array], attrs: Attrs, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
-    """Return the convolution z by the weights that panels hold; with steps, z * other + z."""
+    """Return the convolution by the weights that panels hold, and behind it the steps."""
     x, panels, *rest = inputs
     if len(panels) < int(attrs["groups"]):  # one panel of all groups
         panels = panels.transpose(3, 0, 2, 1)
     bias = rest[: int(attrs["has_bias"])]
     if attrs.get("winograd_tile"):
-        return [_by_winograd(x, panels, attrs, shapes[0]) + bias[0][:, None, None]]
+        z = _by_winograd(x, panels, attrs, shapes[0]) + bias[0][:, None, None]
+        return [_after_steps(attrs, z, rest[-1])]
     groups, outputs, rank = panels.shape[0], shapes[0][1] // panels.shape[0], x.ndim - 2
     kernel = [int(attrs[f"kernel_{axis}"]) for axis in _AXES[-rank:]]
     matrices = panels.transpose(0, 2, 1, 3).reshape(groups, panels.shape[2], -1)[..., :outputs]
@@ -265,7 +274,13 @@ def _packed(inputs: Sequence[Array], attrs: Attrs, shapes: Sequence[tuple[int, .
     order = (0, inner, outer, *taps) if attrs["transposed"] else (0, outer, inner, *taps)
     weights = weights.transpose(order)
     (z,) = _forward([x, weights.reshape(-1, *weights.shape[2:]), *bias], attrs, shapes)
-    return [z * rest[-1] + z if attrs.get("steps") else z]
+    return [_after_steps(attrs, z, rest[-1] if rest else z)]
+
+
+def _after_steps(attrs: Attrs, z: Array, other: Array) -> Array:
+    if not attrs.get("steps"):
+        return z
+    return next(f for steps, f in _STEPS if fused_attrs(steps)["payload"] == attrs["payload"])(z, other)
 
 
 def _by_winograd(x: Array, panels: Array, attrs: Attrs, y: tuple[int, ...]) -> Array:
@@ -305,6 +320,8 @@ def _packed_cases() -> Iterator[Case]:
         yield Case(name, (x, _panels(conv), bias), (y,), attrs | {"has_bias": 1}, terms=conv.terms)
         if not attrs["transposed"]:
             yield _stepped_case(f"{name}, with steps", conv, TensorLayout(conv.y))
+            yield _stepped_case(f"{name}, sum and relu", conv, y, steps=SUM_AND_RELU)
+            yield _stepped_case(f"{name}, hardswish", conv, steps=HARDSWISH)
     for dtype in FLOATS:
         x, _, y = _layouts(SMALL, dtype, is_last=False)
         yield Case(f"{dtype}, contiguous", (x, _panels(SMALL)), (y,), _packed_attrs(SMALL), terms=SMALL.terms)
@@ -329,7 +346,10 @@ def _depthwise_cases() -> Iterator[Case]:
         if conv.groups == conv.x[1] == conv.outputs:
             yield _depthwise_case(f"{name}, one panel", conv)
             if not conv.transposed:
+                y = _channels_last(conv.y, "float32")
                 yield _depthwise_case(f"{name}, one panel, with steps", conv, TensorLayout(conv.y))
+                yield _depthwise_case(f"{name}, one panel, hardswish", conv, steps=HARDSWISH)
+                yield _depthwise_case(f"{name}, one panel, sum and relu", conv, y, steps=SUM_AND_RELU)
 
 
 def _squares_cases() -> Iterator[Case]:
@@ -341,23 +361,32 @@ def _squares_cases() -> Iterator[Case]:
             panels = TensorLayout((1, (tile + 2) ** 2 * 2, 48, 64))
             attrs = _packed_attrs(conv) | {"has_bias": 1, "winograd_tile": tile}
             name = f"squares of {tile} in {list(sizes)}"
-            yield Case(name, (x, panels, TensorLayout((128,))), (y,), attrs, terms=(tile + 2) ** 2 * 48)
+            tensors, terms = (x, panels, TensorLayout((128,))), (tile + 2) ** 2 * 48
+            yield Case(name, tensors, (y,), attrs, terms=terms)
+            stepped = {**attrs, **fused_attrs(SUM_AND_RELU)}
+            yield Case(f"{name}, sum and relu", (*tensors, y), (y,), stepped, terms=terms)
 
 
-def _depthwise_case(name: str, conv: _Conv, *other: TensorLayout) -> Case:
+def _depthwise_case(name: str, conv: _Conv, *other: TensorLayout, steps: Any = PRODUCT_PLUS_INPUT) -> Case:
     x, _, y = _layouts(conv, "float32", is_last=True)
     panels = TensorLayout((1, 1, prod(conv.kernel), conv.outputs))
     attrs: dict[str, Any] = {**_packed_attrs(conv), "has_bias": 1}
-    if other:
-        attrs |= fused_attrs(PRODUCT_PLUS_INPUT)
+    if other or steps is HARDSWISH:
+        attrs |= fused_attrs(steps)
     tensors = x, panels, TensorLayout((conv.outputs,)), *other
     return Case(name, tensors, (y,), attrs, terms=conv.terms)
 
 
-def _stepped_case(name: str, conv: _Conv, other: TensorLayout, *, is_last: bool = True) -> Case:
+def _stepped_case(
+    name: str,
+    conv: _Conv,
+    *other: TensorLayout,
+    is_last: bool = True,
+    steps: Any = PRODUCT_PLUS_INPUT,
+) -> Case:
     x, _, y = _layouts(conv, "float32", is_last=is_last)
-    tensors = x, _panels(conv), TensorLayout((conv.outputs,)), other
-    attrs = {**_packed_attrs(conv), "has_bias": 1, **fused_attrs(PRODUCT_PLUS_INPUT)}
+    tensors = x, _panels(conv), TensorLayout((conv.outputs,)), *other
+    attrs = {**_packed_attrs(conv), "has_bias": 1, **fused_attrs(steps)}
     return Case(name, tensors, (y,), attrs, terms=conv.terms)
 
 
