@@ -206,13 +206,19 @@ class Layer(nn.Module):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("depth", [40, 700])
 @pytest.mark.parametrize("rows", [(1,), (33,), (3, 5), (4, 1), (200,)], ids=str)
-def test_ops_behind_a_packed_product_are_steps_of_it(rows: tuple[int, ...], dtype: torch.dtype) -> None:
+def test_ops_behind_a_packed_product_are_steps_of_it(
+    rows: tuple[int, ...], depth: int, dtype: torch.dtype
+) -> None:
     torch.manual_seed(0)
-    args = (torch.randn(*rows, 40), torch.randn(2, 40, 64), torch.randn(70), torch.randn(*rows, 70))
+    args = (torch.randn(*rows, depth), torch.randn(2, depth, 64), torch.randn(70), torch.randn(*rows, 70))
     args = tuple(item.to(dtype) for item in args)
     layers: list[Callable[[Tensor, Tensor], Any]] = [
         lambda z, other: z.relu(),
+        lambda z, other: z + other,
+        lambda z, other: nn.functional.relu6(other + z),
+        lambda z, other: nn.functional.hardswish(z),
         lambda z, other: nn.functional.gelu(z) + other,
         lambda z, other: (z * 2 - other, z.sigmoid() * z),
         lambda z, other: other + z * 0.5,

@@ -78,7 +78,7 @@ struct Block {
   const int64_t* places;  // offsets from sums; null: sums_stride apart
   int64_t columns;
   const float* next = nullptr;  // numbers that are read after these, to be brought into the caches
-  const Finish* finish = nullptr;
+  const fusion::RegisterSteps* steps = nullptr;
 };
 
 template <int kBytes, int kVectors>
@@ -107,18 +107,8 @@ struct RunBlock {
     for (int i = 0; i < kRows; ++i) {
       to[i] = block.sums + (block.places ? block.places[first + i] : (first + i) * block.sums_stride);
     }
-    if (block.finish) finish_tile<kRows>(tile, *block.finish, to, block.columns);
+    if (block.steps) block.steps->finish<kRows>(tile, to, block.columns);
     tile.store(to, block.columns);
-  }
-
-  template <int kRows, class Sums>
-  static NPU_INLINE void finish_tile(Sums& tile, const Finish& finish, float* const* to, int64_t columns) {
-    if (finish.has_addend) {
-      const float* addends[kRows];
-      for (int i = 0; i < kRows; ++i) addends[i] = finish.addend_of(to[i]);
-      tile.add_rows(addends, columns);
-    }
-    finish.activate([&](auto f) { tile.each(f); });
   }
 
   static NPU_INLINE void run(const Block* block) {
@@ -342,7 +332,7 @@ void Plan::run_unit(const Launch& launch, const Part& part, int64_t unit) const 
     block.end = run;
     if (block.depth > 0) block.next = block.panel + (run[-1].row + run[-1].depth) * columns_;
     if (run == last && launch.results.are_direct()) {
-      block.finish = launch.results.finish();
+      block.steps = launch.results.in_registers();
       block.sums = static_cast<float*>(launch.call.outputs[0].data) + channel;
       block.places = part.to;
     }

@@ -36,7 +36,7 @@ struct Pixels {
   int64_t num_rows;
   int64_t taps, tap_step, first_weights, weight_step;  // of a row
   const float* bias;
-  const Finish* finish;
+  const fusion::RegisterSteps* steps;
 };
 
 template <int kBytes>
@@ -90,18 +90,18 @@ struct PixelLoop {
       }
     }
     float* const y = p.y + first * p.y_step + channel;
-    if (p.finish) finish<kPixels>(*p.finish, y, p.y_step, sums);
+    if (p.steps) finish<kPixels>(*p.steps, y, p.y_step, sums);
 #pragma GCC unroll 8
     for (int i = 0; i < kPixels; ++i) *reinterpret_cast<Unaligned*>(y + i * p.y_step) = sums[i];
   }
 
   template <int kPixels>
-  static NPU_INLINE void finish(const Finish& finish, const float* y, int64_t y_step, V* sums) {
-    if (finish.has_addend) {
+  static NPU_INLINE void finish(const fusion::RegisterSteps& steps, const float* y, int64_t y_step, V* sums) {
+    if (steps.addend > 0) {
 #pragma GCC unroll 8
-      for (int i = 0; i < kPixels; ++i) sums[i] += load(finish.addend_of(y + i * y_step));
+      for (int i = 0; i < kPixels; ++i) sums[i] += load(steps.addend_of(y + i * y_step));
     }
-    finish.activate([&](auto f) {
+    steps.activate([&](auto f) {
 #pragma GCC unroll 8
       for (int i = 0; i < kPixels; ++i) sums[i] = f(pointwise::Value<V>::of(sums[i])).raw;
     });
@@ -145,8 +145,8 @@ struct PixelLoop {
           for (int64_t tap = 0; tap < p.taps; ++tap) sum += weights[tap * p.weight_step] * x[tap * p.tap_step];
         }
         float* const y = p.y + pixel * p.y_step + channel;
-        if (p.finish && p.finish->has_addend) sum += *p.finish->addend_of(y);
-        if (p.finish) p.finish->activate([&](auto f) { sum = f(pointwise::Value<float>::of(sum)).raw; });
+        if (p.steps && p.steps->addend > 0) sum += *p.steps->addend_of(y);
+        if (p.steps) p.steps->activate([&](auto f) { sum = f(pointwise::Value<float>::of(sum)).raw; });
         *y = sum;
       }
     }
@@ -296,7 +296,7 @@ void Plan::run_band(const Launch& launch, const BandPlace& place, char* slice) c
   pixels.x_step = bands.strides.at(0, 0, axes[2].input_step);
   pixels.y_step = is_direct ? axes[2].step * geometry_.y.strides[2] : channels_;
   pixels.bias = launch.bias;
-  pixels.finish = is_direct ? launch.results.finish() : nullptr;
+  pixels.steps = is_direct ? launch.results.in_registers() : nullptr;
   pixels.rows = rows;
   if (axes[2].taps.size() > 1) {
     pixels.tap_step = bands.strides.at(0, 0, axes[2].taps[1].offset - axes[2].taps[0].offset);

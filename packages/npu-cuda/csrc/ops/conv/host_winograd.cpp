@@ -43,7 +43,7 @@ struct Square {
   float* const* to;            // of the points, or of the pixels of a square; null where it is beyond the image
   const float* bias;
   int64_t channels;            // whole vectors
-  const Finish* finish = nullptr;
+  const fusion::RegisterSteps* steps = nullptr;
 };
 
 // Rows times columns of a square matrix of vectors, in place of numbers: matrix * square * matrix^T.
@@ -66,9 +66,9 @@ struct Transform {
     return sum;
   }
 
-  static NPU_INLINE void finish(const Finish& finish, const float* to, V* result) {
-    if (finish.has_addend) *result += *reinterpret_cast<const Unaligned*>(finish.addend_of(to));
-    finish.activate([&](auto f) { *result = f(pointwise::Value<V>::of(*result)).raw; });
+  static NPU_INLINE void finish(const fusion::RegisterSteps& steps, const float* to, V* result) {
+    if (steps.addend > 0) *result += *reinterpret_cast<const Unaligned*>(steps.addend_of(to));
+    steps.activate([&](auto f) { *result = f(pointwise::Value<V>::of(*result)).raw; });
   }
 
   static NPU_INLINE void run(const Square* square) {
@@ -93,7 +93,7 @@ struct Transform {
           if (!to) continue;
           if constexpr (!kIsPatch) {
             result += bias;
-            if (square->finish) finish(*square->finish, to + channel, &result);
+            if (square->steps) finish(*square->steps, to + channel, &result);
           }
           *reinterpret_cast<Unaligned*>(to + channel) = result;
         }
@@ -214,7 +214,7 @@ void Plan::store_square(const OpCall& call, const Results& results, const BandPl
       to[i * tile_ + j] = pixel + panel * kWidth;
     }
   }
-  transform<false>(tile_, {of_points, to, bias, kWidth, sums ? nullptr : results.finish()});
+  transform<false>(tile_, {of_points, to, bias, kWidth, sums ? nullptr : results.in_registers()});
 }
 
 void Plan::run_band(const OpCall& call, const Results& results, const BandPlace& place, int64_t first, int64_t end,

@@ -18,55 +18,6 @@ bool join_pixels(const TensorDesc& tensor, const TensorDesc& y, int64_t* stride)
   return true;
 }
 
-// Whether elements of one shape are in the same places of their tensors.
-bool are_places_equal(const TensorDesc& tensor, const TensorDesc& y) {
-  for (int axis = 0; axis < y.rank; ++axis) {
-    if (y.shape[axis] > 1 && pointwise::stride_along(tensor, y, axis) != y.strides[axis]) return false;
-  }
-  return true;
-}
-
-// What a step adds to the sums in a tensor of the chain: an input of it; 0 where it does something else.
-size_t addend_of(const fusion::ChainStep& step, uint32_t sums) {
-  using pointwise::op::EltwiseAdd;
-  if (step.op->row.name != EltwiseAdd::row.name || reinterpret_cast<const EltwiseAdd::Attrs*>(step.attrs)->alpha != 1) return 0;
-  if (step.inputs[0] == sums) return step.inputs[1];
-  return step.inputs[1] == sums ? step.inputs[0] : 0;
-}
-
-bool set_activation(const fusion::ChainStep& step, Finish* finish) {
-  namespace op = pointwise::op;
-  using Activation = Finish::Activation;
-  const std::string_view name = step.op->row.name;
-  if (name == op::EltwiseRelu::row.name) finish->activation = Activation::kRelu;
-  else if (name == op::Hardswish::row.name) finish->activation = Activation::kHardswish;
-  else if (name == op::Clamp::row.name) finish->activation = Activation::kClamp;
-  if (finish->activation == Activation::kClamp) finish->bounds = *reinterpret_cast<const pointwise::Bounds*>(step.attrs);
-  return finish->activation != Activation::kNone;
-}
-
-// Of a chain of at most an addition and an activation of float32, whose result is its only one.
-std::optional<Finish> finish_of(const fusion::Chain& chain, const OpCall& fused, size_t* addend) {
-  const TensorDesc& y = fused.outputs[0];
-  const auto is_float = [](const TensorDesc& tensor) { return tensor.dtype == kFloat32; };
-  if (fused.num_outputs != 1 || !is_float(y) || chain.steps.size() > 2) return {};
-  Finish finish;
-  uint32_t sums = 0;
-  for (const fusion::ChainStep& step : chain.steps) {
-    if (step.op->type != pointwise::kFloat32 || !is_float(chain.tensors[step.outputs[0]].desc)) return {};
-    const size_t added = finish.has_addend ? 0 : addend_of(step, sums);
-    if (added > 0 && finish.activation == Finish::Activation::kNone) {
-      if (added >= chain.inputs || !is_float(fused.inputs[added]) || !are_places_equal(fused.inputs[added], y)) return {};
-      finish.has_addend = true;
-      *addend = added;
-    } else if (finish.activation != Finish::Activation::kNone || step.inputs[0] != sums || !set_activation(step, &finish)) {
-      return {};
-    }
-    sums = step.outputs[0];
-  }
-  return sums == chain.inputs ? std::optional(finish) : std::nullopt;
-}
-
 }  // namespace
 
 StepsCall::StepsCall(const OpCall& whole)
@@ -91,16 +42,7 @@ Status Steps::make(const OpCall& fused, int64_t columns) {
     nest.strides[i][1] = strides.pixel;
   }
   window_ = plan_.over(nest, fused);
-  finish_ = finish_of(plan_.chain(), fused, &addend_);
   return {};
-}
-
-std::optional<Finish> Steps::finish(const OpCall& fused) const {
-  std::optional<Finish> finish = finish_;
-  if (finish && finish->has_addend) {
-    finish->to_addend = reinterpret_cast<uintptr_t>(fused.inputs[addend_].data) - reinterpret_cast<uintptr_t>(fused.outputs[0].data);
-  }
-  return finish;
 }
 
 void Steps::run(const OpCall& fused, const Part& part) const {
@@ -125,9 +67,9 @@ Results::Results(const OpCall& call, const Geometry& geometry, const Steps* step
     : y_(call.outputs[0]), geometry_(geometry), steps_(steps) {
   if (steps) {
     fused_.emplace(call);
-    finish_ = steps->finish(fused_->call);
+    in_registers_ = steps->in_registers(fused_->call);
   }
-  are_direct_ = (!steps || finish_) && geometry.y.dtype == kFloat32 && geometry.y.channel_stride == 1;
+  are_direct_ = (!steps || in_registers_) && geometry.y.dtype == kFloat32 && geometry.y.channel_stride == 1;
 }
 
 void Results::write(const Bands& bands, const BandPlace& place, int64_t first, int64_t pixels, int64_t channel,

@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "ops/conv/bands.h"
-#include "ops/conv/finish.h"
 #include "ops/fused/following_call.h"
 #include "ops/fused/plan.h"
 
@@ -22,7 +21,7 @@ class Steps {
   // NotImplemented with the reason where the pixels of a tensor are not a row with one stride.
   Status make(const OpCall& fused, int64_t columns);
   // Where they can be computed in registers; sums are then stored where the result is to be.
-  std::optional<Finish> finish(const OpCall& fused) const;
+  std::optional<fusion::RegisterSteps> in_registers(const OpCall& fused) const { return plan_.register_steps(fused); }
 
   // Pixels of an image from one on, and channels from one on. `sums`: rows of `columns` numbers.
   struct Part {
@@ -37,8 +36,6 @@ class Steps {
   };
 
   fusion::Plan plan_;
-  std::optional<Finish> finish_;  // but for the address of an addend
-  size_t addend_ = 0;             // of the inputs
   pointwise::HostCall window_{};
   Strides strides_[pointwise::kMaxOperands] = {};
 };
@@ -51,10 +48,10 @@ class Results {
  public:
   Results(const OpCall& call, const Geometry& geometry, const Steps* steps);
 
-  // Sums are stored as the result, with the channels of a pixel side by side, after `finish`: none need be written.
+  // Sums are stored as the result, with the channels of a pixel side by side, after these steps: none need be written.
   bool are_direct() const { return are_direct_; }
-  // Null where there is nothing to do.
-  const Finish* finish() const { return finish_ ? &*finish_ : nullptr; }
+  // Null where there are none.
+  const fusion::RegisterSteps* in_registers() const { return in_registers_ ? &*in_registers_ : nullptr; }
   // Of a band, pixels from one on. `sums`: rows of numbers of all channels, of which those of some are written.
   void write(const Bands& bands, const BandPlace& place, int64_t first, int64_t pixels, int64_t channel,
              int64_t channels, float* sums) const;
@@ -64,7 +61,7 @@ class Results {
   const Geometry& geometry_;
   const Steps* steps_;
   std::optional<StepsCall> fused_;
-  std::optional<Finish> finish_;
+  std::optional<fusion::RegisterSteps> in_registers_;
   bool are_direct_ = false;
 };
 

@@ -47,7 +47,16 @@ Status Plan::make(const OpCall& call) {
   Class types[pointwise::kMaxOperands];
   for (int i = 0; i < externals; ++i) types[i] = rows_[static_cast<size_t>(i)].type;
   host_call_ = pointwise::host_call_of(call, types, steps_);
+  register_steps_ = register_steps_of(chain_, call);
   return {};
+}
+
+std::optional<RegisterSteps> Plan::register_steps(const OpCall& call) const {
+  std::optional<RegisterSteps> steps = register_steps_;
+  if (steps && steps->addend > 0) {
+    steps->to_addend = reinterpret_cast<uintptr_t>(call.inputs[steps->addend].data) - reinterpret_cast<uintptr_t>(call.outputs[0].data);
+  }
+  return steps;
 }
 
 pointwise::HostCall Plan::over(const pointwise::Nest& nest, const OpCall& call) const {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ops/fused/chain.h"
+#include "ops/fused/register_steps.h"
 
 namespace npu::fusion {
 
@@ -20,7 +21,8 @@ class Plan {
   Status make(const OpCall& call);
   // Of a call of the same description. Of any thread.
   void run(const OpCall& call) const { pointwise::run_on_host(host_call_, call); }
-  const Chain& chain() const { return chain_; }
+  // Where they can be computed in the registers of a kernel before them, in this call.
+  std::optional<RegisterSteps> register_steps(const OpCall& call) const;
   // The steps over other loops, for pointwise::run_window. They live as long as the plan.
   pointwise::HostCall over(const pointwise::Nest& nest, const OpCall& call) const;
 
@@ -45,6 +47,7 @@ class Plan {
   std::deque<StepAttrs> conversions_;  // HostStep::attrs points here
   std::vector<pointwise::HostStep> steps_;
   pointwise::HostCall host_call_{};
+  std::optional<RegisterSteps> register_steps_;  // but for the address of the addend
 };
 
 }  // namespace npu::fusion

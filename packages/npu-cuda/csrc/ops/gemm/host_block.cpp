@@ -29,8 +29,18 @@ struct Multiply {
     sums.finish();
     Lane* const out = static_cast<Lane*>(block.out) + row * block.out_stride + column;
     const int64_t columns = block.columns - column;
+    if constexpr (std::is_same_v<E, float>) {
+      if (block.steps) finish<kRows>(sums, *block.steps, out, block.out_stride, columns);
+    }
     if (columns >= Sums::kColumns) sums.store(out, block.out_stride);
     else sums.store(out, block.out_stride, columns);
+  }
+
+  template <int kRows, class Sums>
+  static NPU_INLINE void finish(Sums& sums, const fusion::RegisterSteps& steps, float* out, int64_t out_stride, int64_t columns) {
+    float* to[kRows];
+    for (int i = 0; i < kRows; ++i) to[i] = out + i * out_stride;
+    steps.finish<kRows>(sums, to, columns);
   }
 
   template <int kVectors>

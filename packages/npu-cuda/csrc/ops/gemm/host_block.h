@@ -2,6 +2,7 @@
 // or doubles where the elements of B are.
 #pragma once
 
+#include "ops/fused/register_steps.h"
 #include "ops/gemm/gemm.h"
 
 namespace npu::gemm {
@@ -19,6 +20,7 @@ struct Block {
   int64_t num_rows, columns, depth;
   int64_t row_step = 1;  // from a number of a row to the next one
   const void* next = nullptr;  // as many elements that are read after these, to be brought into the caches
+  const fusion::RegisterSteps* steps = nullptr;  // of numbers and elements that are float32
   bool is_streamed = false;    // no other rows are multiplied by the panel: the first of few rows reads it from memory
 };
 

@@ -95,8 +95,8 @@ Status gemm_tensors_supported(const OpCall& call) {
   return other_shape(call.inputs[2], d, "bias", "a row of D");
 }
 
-// Which rows are joined decides the order of sums: steps, which write D, and their tensors have no say in it.
-Problem problem_of_packed(const OpCall& call) {
+// Which rows are joined decides the order of sums: steps, where these write D, and their tensors have no say in it.
+Problem problem_of_packed(const OpCall& call, bool writes_d) {
   const TensorDesc &a = call.inputs[0], &p = call.inputs[1], &d = call.outputs[0];
   Problem problem{};
   problem.m = from_last(d, 2);
@@ -106,7 +106,7 @@ Problem problem_of_packed(const OpCall& call) {
   TensorDesc matrix = p;
   --matrix.rank;
   problem.b = operand_of(matrix, d);  // the axes before the panels are those before a matrix
-  problem.d = attrs_of<PackedAttrs>(call).steps > 0 ? problem.a : operand_of(d, d);
+  problem.d = writes_d ? operand_of(d, d) : problem.a;
   problem.alpha = 1;
   problem.batch_rank = d.rank - 2;
   std::copy_n(d.shape, problem.batch_rank, problem.batch_shape);
@@ -132,31 +132,41 @@ Cost cost(const OpCall& call) {
 // All of a call but the addresses of its tensors.
 class PackedPlan {
  public:
-  explicit PackedPlan(const OpCall& call)
-      : product_(problem_of_packed(call), from_last(call.inputs[1], 1)), own_inputs_(2) {
-    const auto attrs = attrs_of<PackedAttrs>(call);
-    if (attrs.has_bias) bias_ = broadcast_operand(call.inputs[own_inputs_++], call.outputs[0]);
-    has_steps_ = attrs.steps > 0;
-    if (has_steps_) (void)steps_.make(FusedCall(call).call, product_.stride());  // the call is supported
+  explicit PackedPlan(const OpCall& call) : has_steps_(attrs_of<PackedAttrs>(call).steps > 0) {
+    if (attrs_of<PackedAttrs>(call).has_bias) bias_ = broadcast_operand(call.inputs[own_inputs_++], call.outputs[0]);
+    const int64_t width = from_last(call.inputs[1], 1);
+    const Problem problem = problem_of_packed(call, !has_steps_);
+    product_.emplace(problem, width);
+    if (!has_steps_) return;
+    const FusedCall fused(call);
+    (void)steps_.make(fused.call, product_->stride());  // the call is supported
+    const Problem writing = problem_of_packed(call, true);
+    const bool are_rows_equal = writing.m == problem.m && writing.batch_rank == problem.batch_rank;
+    are_in_registers_ = are_rows_equal && steps_.in_registers(fused.call) && Product(writing, width).takes_steps();
+    if (are_in_registers_) product_.emplace(writing, width);
   }
   PackedPlan(const PackedPlan&) = delete;
 
-  uint64_t workspace_bytes() const { return product_.workspace_bytes(); }
+  uint64_t workspace_bytes() const { return product_->workspace_bytes(); }
 
   void run(const OpCall& call) const {
-    const Product product = product_.over(call.inputs[0].data, call.inputs[1].data, call.outputs[0].data);
+    const Product product = product_->over(call.inputs[0].data, call.inputs[1].data, call.outputs[0].data);
     Operand bias = bias_;
     if (own_inputs_ > 2) bias.data = call.inputs[2].data;
     if (!has_steps_) return product.run(call.workspace, bias, {});
+    if (are_in_registers_) {
+      const auto steps = steps_.in_registers(FusedCall(call).call);
+      return product.run(call.workspace, bias, {.in_registers = &*steps});
+    }
     const Steps::Launch launched(steps_, call.inputs + own_inputs_, call.outputs);
     product.run(call.workspace, bias, launched.finish());
   }
 
  private:
-  Product product_;
-  int own_inputs_;  // those that are not of steps
+  std::optional<Product> product_;
+  int own_inputs_ = 2;  // those that are not of steps
   Operand bias_{};
-  bool has_steps_;
+  bool has_steps_, are_in_registers_ = false;
   Steps steps_;
 };
 

@@ -270,7 +270,8 @@ void Product::compute(const Stage& stage, int64_t task) const {
   const int64_t depth = is_read_once ? std::max<int64_t>(1, problem_.k) : kDepth;
   const Operand &a = problem_.a, &d = problem_.d;
   // Sums between depths are read as whole vectors, which D may not have.
-  const bool is_direct = is_d_direct_ && !stage.finish->run &&
+  const fusion::RegisterSteps* const steps = stage.finish->in_registers;
+  const bool is_direct = is_d_direct_ && !stage.finish->run && !steps &&
                          (part.columns % loops_.vector == 0 || problem_.k <= depth);
   Block block{};
   block.row_stride = is_a_direct_ ? a.row : copied_stride_;
@@ -297,11 +298,16 @@ void Product::compute(const Stage& stage, int64_t task) const {
     block.panel = at(elements, k * block.panel_stride * element_bytes_);
     block.depth = std::min(depth, problem_.k - k);
     if (is_packed_) block.next = at(block.panel, block.depth * width_ * element_bytes_);
+    if (steps && k + depth >= problem_.k) {
+      block.steps = steps;
+      block.out = at(d.data, first * number_bytes_);
+      block.out_stride = d.row;
+    }
     loops_.multiply(block);
     block.start = block.out;
     block.start_stride = block.out_stride;
   }
-  if (!is_direct) finish_part(*stage.finish, part);
+  if (!is_direct && !steps) finish_part(*stage.finish, part);
 }
 
 void Product::finish_part(const Finish& finish, const Part& part) const {

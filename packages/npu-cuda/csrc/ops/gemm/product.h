@@ -24,6 +24,7 @@ struct Part {
 struct Finish {
   void (*run)(const void* context, const Problem& problem, const Part& part) = nullptr;  // null: D is the sums
   const void* context = nullptr;
+  const fusion::RegisterSteps* in_registers = nullptr;  // or this; of a product that takes them
 };
 
 int64_t bytes_of(Element element);
@@ -44,6 +45,8 @@ class Product {
   // The same product of other matrices.
   Product over(void* a, void* b, void* d) const;
 
+  // Whether D can be written by tiles, after steps in their registers.
+  bool takes_steps() const { return is_packed_ && is_d_direct_ && !has_streams_ && problem_.b.element == Element::Float32; }
   // Of the rows of sums of a part.
   int64_t stride() const { return width_; }
   uint64_t workspace_bytes() const;

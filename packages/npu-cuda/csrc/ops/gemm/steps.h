@@ -12,6 +12,9 @@ class Steps {
   // `fused`: the call of the Fused op. Its first input is described as the product in rows of `width` numbers.
   Status make(const OpCall& fused, int64_t width);
 
+  // Where they can be computed in registers, in this call.
+  std::optional<fusion::RegisterSteps> in_registers(const OpCall& fused) const { return plan_.register_steps(fused); }
+
   // The tensors of one launch, of the same description: the inputs after the product, and the outputs.
   struct Launch {
     const Steps* steps;

@@ -1,18 +1,21 @@
-// Steps of a convolution that are simple enough for its registers: what becomes of sums before they are stored. So they are
-// not stored to be read again.
+// Steps behind a product or a convolution that are simple enough for its registers: what becomes of sums before they are
+// stored. So they are not stored to be read again.
 #pragma once
 
+#include <optional>
+
+#include "ops/fused/chain.h"
 #include "ops/pointwise/op.h"
 
-namespace npu::conv {
+namespace npu::fusion {
 
 // Perhaps another tensor is added, then an activation computed.
-struct Finish {
+struct RegisterSteps {
   enum class Activation : uint8_t { kNone, kRelu, kClamp, kHardswish };
 
+  size_t addend = 0;  // of the inputs; 0: nothing is added
   Activation activation = Activation::kNone;
   pointwise::Bounds bounds{};
-  bool has_addend = false;
   uintptr_t to_addend = 0;  // bytes, from where a sum is stored
 
   const float* addend_of(const float* to) const {
@@ -30,6 +33,20 @@ struct Finish {
       case Activation::kHardswish: return each([](auto x) { return op::Hardswish::at({}, x).of[0]; });
     }
   }
+
+  // Of a tile (ops/gemm/tile.h) whose rows will be stored at `to`.
+  template <int kRows, class Tile>
+  NPU_INLINE void finish(Tile& tile, float* const* to, int64_t columns) const {
+    if (addend > 0) {
+      const float* addends[kRows];
+      for (int i = 0; i < kRows; ++i) addends[i] = addend_of(to[i]);
+      tile.add_rows(addends, columns);
+    }
+    activate([&](auto f) { tile.each(f); });
+  }
 };
 
-}  // namespace npu::conv
+// Of a chain of an addition, an activation or both, of float32 and with one result, but for the address of the addend.
+std::optional<RegisterSteps> register_steps_of(const Chain& chain, const OpCall& call);
+
+}  // namespace npu::fusion
