@@ -19,7 +19,7 @@ import threading
 import time
 import weakref
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy
 import pytest
@@ -132,8 +132,63 @@ class WithUnusedFile:
         return self.value
 
 
+def named(name: str, attribute: str) -> Any:
+    def own(x: Any) -> Any:
+        return x
+
+    setattr(own, attribute, name)
+    return own
+
+
+class InOrder:
+    """Goes through its attributes."""
+
+    def __init__(self, *names: str) -> None:
+        for name in names:
+            setattr(self, name, 1.0)
+
+    def __call__(self) -> Any:
+        return [name for name in vars(self) if name != "other"]
+
+
+def class_in_order(*names: str) -> Any:
+    own = type("Own", (), dict.fromkeys(names, 1.0))
+    return lambda: (own, vars(own))
+
+
+T = TypeVar("T")
+
+
+def generic_of(scale: float) -> Any:
+    class Scale(Generic[T]):
+        factor = scale
+
+        def __call__(self, x: Any) -> Any:
+            return x * self.factor
+
+    return Scale[int]
+
+
+class Counting(torch.optim.Optimizer):
+    """Reads an attribute that schedulers of PyTorch set, too."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__([torch.ones(1)], {"lr": 0.1})
+        self._step_count, self._opt_called = count, count
+
+    def step(self, closure: Any = None) -> Any:
+        return self._step_count
+
+
 PAIRS = {
     "numbers": (1, 2),
+    "names of functions": (named("a", "__name__"), named("b", "__name__")),
+    "qualified names of functions": (named("a", "__qualname__"), named("b", "__qualname__")),
+    "modules of functions": (named("a", "__module__"), named("b", "__module__")),
+    "the order of attributes": (InOrder("a", "b"), InOrder("b", "a")),
+    "the order of attributes of a class": (class_in_order("a", "b"), class_in_order("b", "a")),
+    "the class of a generic alias": (generic_of(2.0), generic_of(3.0)),
+    "arguments of a generic alias": (list[Point], list[Slotted]),
     "a number and its bool": (1, True),
     "signs of zero": (0.0, -0.0),
     "a tuple and a list": ((1, 2), [1, 2]),
@@ -179,6 +234,22 @@ def test_other_content_has_another_digest(pair):
     digests = digest(left), digest(right)
 
     assert digests[0] != digests[1]
+
+
+def test_what_schedulers_keep_in_an_optimizer_counts_where_its_code_reads_it():
+    digests = []
+    for count in (2, 3):
+        for name in ("_step_count", "_opt_called"):
+            content = ContentHash()
+            content.add_optimizer(Counting(count), frozenset({"param_groups", "state"}), frozenset({name}))
+            digests.append(content.digest())
+    optimizer = Counting(2)
+    optimizer._opt_called = 3
+    content = ContentHash()
+    content.add_optimizer(optimizer, frozenset({"param_groups", "state"}), frozenset({"_opt_called"}))
+
+    assert len(set(digests)) == 4
+    assert content.digest() == digests[1], "no code reads it"
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ class ClassContent(CodeContent):
             kind: The class.
             is_made: Whether code refers to the class itself, and may make instances of it.
         """
-        self.add_text("class", kind.__module__, kind.__qualname__)
+        self.add_text("class", kind.__module__, kind.__qualname__, kind.__name__)
         if is_known_class(kind):
             self._add_known_class(kind, is_made=is_made)
             return
@@ -85,9 +85,13 @@ class ClassContent(CodeContent):
             raise self._unknown(f"{name} is registered as a subclass of {kind.__qualname__}")
 
     def _add_class_members(self, kind: type, inherited: frozenset[str], *, is_made: bool) -> None:
-        for key, item in vars(kind).items():
-            if key in _UNREAD or key.startswith("_compiled_autograd"):
-                continue
+        members = {
+            key: item
+            for key, item in vars(kind).items()
+            if key not in _UNREAD and not key.startswith("_compiled_autograd")
+        }
+        self._add_order(kind, members)
+        for key, item in members.items():
             adding = functools.partial(self._add_member, self._number_of(kind), key, item)
             is_constructor = key in CONSTRUCTORS and not is_made
             if key == "__init_subclass__":
@@ -128,9 +132,9 @@ class ClassContent(CodeContent):
     ) -> None:
         """Add the attributes of an instance; those that only its own code can read, when it does."""
         owner = self._number_of(item)
-        for key, value in _attributes_of(item):
-            if key in left_out:
-                continue
+        attributes = [pair for pair in _attributes_of(item) if pair[0] not in left_out]
+        self._add_order(item, [key for key, _ in attributes])
+        for key, value in attributes:
             adding = functools.partial(self._add_member, owner, key, value)
             is_inherited = hasattr(Module, key) if isinstance(item, Module) else False
             if is_read_by_known_code or is_inherited:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -49,7 +49,8 @@ class CodeContent(Digest):
         if is_of_library(code.co_filename):
             raise self._unknown(f"{function.__module__}.{function.__qualname__} {_LIBRARY}")
         with self._within(f"{function.__qualname__} at {code.co_filename}:{code.co_firstlineno}"):
-            self.add_text("function")
+            # Registries and decorators set these, and code may branch on them.
+            self.add_text("function", function.__name__, function.__qualname__, str(function.__module__))
             self._add_code(code)
             self.add(function.__defaults__, "a default")
             self.add(function.__kwdefaults__, "a default")
@@ -160,7 +161,9 @@ class CodeContent(Digest):
             raise self._unknown(f"the module {name} is not written in Python")
         if is_of_library(str(path)):
             raise self._unknown(f"the module {name} {_LIBRARY}")
-        for key, item in list(vars(module).items()):
+        members = list(vars(module).items())
+        self._add_order(module, [key for key, _ in members])
+        for key, item in members:
             adding = functools.partial(self._add_member, self._number_of(module), key, item)
             if key == "__getattr__":  # called for what is not there
                 self._members.queue(adding)
@@ -212,6 +215,11 @@ class CodeContent(Digest):
         if not name.startswith(("aten.", "prims.")):
             raise self._unknown(f"{name} may be anyone's op")
         self.add_text("op", name)
+
+    def _add_order(self, owner: Any, names: Iterable[str]) -> None:
+        """Add the order of attributes, if code that was reached goes through them."""
+        adding = functools.partial(self.add_text, "order", str(self._number_of(owner)), *names)
+        self._members.add_for_dynamic(adding)
 
     def _add_member(self, owner: int, name: str, item: Any) -> None:
         """Add an attribute of an object, which is named by the number that it has here."""

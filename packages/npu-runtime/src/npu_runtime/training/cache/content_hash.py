@@ -97,7 +97,7 @@ class ContentHash(ClassContent):
         if adding is not None:
             adding(self, item)
         elif kind.__module__ == "typing":
-            self.add_text("typing", repr(item))
+            self._add_annotation(item)
         elif _is_array(kind) and item.dtype.kind in "biufc":
             self.add_text("numpy", kind.__name__, str(item.dtype), str(item.shape), str(item.strides))
             self._add_bytes(item.tobytes())
@@ -105,6 +105,13 @@ class ContentHash(ClassContent):
             self._add_memoized(item)
         else:
             self._add_instance(item, kind)
+
+    def _add_annotation(self, item: Any) -> None:
+        """Add an object of `typing`: an alias of a generic class makes instances of that class."""
+        self.add_text("typing", repr(item))
+        if (origin := typing.get_origin(item)) is not None:
+            self.add(origin, "the origin of an alias")
+            self._add_items(typing.get_args(item))
 
     def _refuse_optimizer(self, _: Optimizer) -> None:
         raise self._unknown("it reads an optimizer that the step does not train with")
@@ -130,13 +137,26 @@ class ContentHash(ClassContent):
         known = [base for base in kind.__mro__ if base not in (object, Module) and is_known_class(base)]
         self._add_attributes(module, is_read_by_known_code=bool(known), left_out=_MODULE_STATE)
 
-    def add_optimizer(self, optimizer: Optimizer, left_out: frozenset[str]) -> None:
-        """Add the class of an optimizer, and its attributes but for some; then it is known."""
+    def add_optimizer(
+        self, optimizer: Optimizer, left_out: frozenset[str], of_schedulers: frozenset[str]
+    ) -> None:
+        """Add the class of an optimizer, and its attributes; then it is known.
+
+        Args:
+            optimizer: The optimizer.
+            left_out: Attributes that do not count.
+            of_schedulers: Attributes that count only if code which was reached uses their names.
+        """
         self._remember(optimizer)
         with self._within(type(optimizer).__qualname__):
             self.add_text("optimizer")
             self._add_class(type(optimizer), is_made=False)
-            self._add_attributes(optimizer, is_read_by_known_code=True, left_out=left_out)
+            self._add_attributes(
+                optimizer, is_read_by_known_code=True, left_out=left_out.union(of_schedulers)
+            )
+            owner, attributes = self._number_of(optimizer), vars(optimizer)
+            for name in sorted(of_schedulers & attributes.keys()):
+                self._members.add(name, functools.partial(self._add_member, owner, name, attributes[name]))
 
     def add_tensor_type(self, tensor: torch.Tensor) -> None:
         """Add the class, the type and the flags of a tensor.
@@ -210,5 +230,5 @@ _ADDING_INSTANCES: Mapping[type, Callable[[ContentHash, Any], None]] = {
     type: lambda self, item: self._add_class(item, is_made=True),
     Enum: ContentHash._add_enum,
     types.ModuleType: ContentHash._add_python_module,
-    **dict.fromkeys(_TYPING, lambda self, item: self.add_text("typing", repr(item))),
+    **dict.fromkeys(_TYPING, ContentHash._add_annotation),
 }

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 
 from npu_runtime.training.cache.known_code import DYNAMIC_NAMES
 
+_NO_NAME = ""
+
 
 class Members:
     """Attributes that are added to a digest when code is found that uses their names.
@@ -29,6 +31,10 @@ class Members:
             self._queue.append(adding)
         else:
             self._waiting.setdefault(name, []).append(adding)
+
+    def add_for_dynamic(self, adding: Callable[[], None]) -> None:
+        """Keep something until code is found that uses names which are not in it."""
+        self.add(_NO_NAME, adding)
 
     def queue(self, adding: Callable[[], None]) -> None:
         """Have something added, whatever is used."""

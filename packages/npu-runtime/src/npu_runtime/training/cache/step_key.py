@@ -22,9 +22,10 @@ from npu_runtime.training.capture.options import CaptureOptions
 from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.components import TrainingComponents
 
-VERSION = 2
-# Of an optimizer: what a trace replaces, and what PyTorch and its schedulers keep for themselves.
-_REPLACED = frozenset({"param_groups", "state", "step", "_opt_called", "_step_count", "defaults"})
+VERSION = 3
+# Of an optimizer: what a trace replaces, and what PyTorch's schedulers keep in it for themselves.
+_REPLACED = frozenset({"param_groups", "state", "step", "defaults"})
+_OF_SCHEDULERS = frozenset({"_opt_called", "_step_count"})
 
 
 def make_step_key(
@@ -118,7 +119,7 @@ def _add_components(
 
 
 def _add_optimizer(content: ContentHash, optimizer: Optimizer) -> None:
-    content.add_optimizer(optimizer, _REPLACED)
+    content.add_optimizer(optimizer, _REPLACED, _OF_SCHEDULERS)
     is_known = type(optimizer).__module__.startswith("torch.optim")
     # Optimizers of PyTorch read these where they make groups, but for switches.
     defaults = optimizer.defaults.items()
