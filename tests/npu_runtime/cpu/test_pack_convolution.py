@@ -36,6 +36,17 @@ def behind(function: Any, **options: Any) -> Holding:
     return Holding(lambda self, x: function(self.conv(x), x), conv=conv)
 
 
+@pytest.mark.parametrize("stride", [0, 2])
+def test_a_bias_in_other_strides_is_right(stride: int) -> None:
+    model, x = behind(lambda y, x: F.relu(y)), last(image(WIDE, 28))
+    model.conv.bias = nn.Parameter(torch.randn(2 * WIDE).as_strided([WIDE], [stride]))
+
+    graph = optimized(model, x, passes=PASSES)
+
+    assert ops(graph)[CONV] == 1
+    assert_computes(graph, model, x)
+
+
 def _transposed(self: Any, x: Tensor) -> Tensor:
     return torch.convolution(x, self.conv.weight, None, [1, 1], [0, 0], [1, 1], True, [0, 0], 1)
 

@@ -49,6 +49,24 @@ def test_what_onednn_does_not_fuse_stays_behind(function: Any) -> None:
     assert_computes(graph, model, x)
 
 
+@pytest.mark.parametrize("stride", [0, 2])
+@pytest.mark.parametrize("is_weight", [True, False])
+def test_a_bias_in_other_strides_is_right(stride: int, is_weight: bool) -> None:
+    bias, x = torch.randn(1024).as_strided([512], [stride]), torch.randn(128, 256)
+    model: nn.Module = behind(lambda y, x: F.relu(y))
+    args: tuple[Any, ...] = (x,)
+    if is_weight:
+        model.linear.bias = nn.Parameter(bias)
+    else:
+        model = Holding(lambda self, x, bias: F.linear(x, self.linear.weight, bias), linear=model.linear)
+        args = x, bias
+
+    graph = optimized(model, *args, passes=PASSES)
+
+    assert ops(graph)[LINEAR] == 1
+    assert_computes(graph, model, *args)
+
+
 def test_an_input_in_other_strides_is_right() -> None:
     model, x = behind(lambda y, x: F.relu(y)), torch.randn(256, 128).t()
 

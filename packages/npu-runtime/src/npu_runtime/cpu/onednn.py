@@ -12,6 +12,7 @@ from npu_ir.core.types import memory_format_strides
 from npu_ir.ops.schema import find_op
 from npu_passes.core.edit import Edit
 from npu_passes.rewriting.arguments import arguments_of
+from npu_passes.rewriting.weight_dependence import weight_problem
 from npu_runtime._torch.tensors import packed_layout
 
 PACK_CONVOLUTION = "mkldnn._reorder_convolution_weight.default"
@@ -34,6 +35,14 @@ def pack(edit: Edit, op_type: str, weight: Value, *arguments: Any) -> Value:
     """Return a weight packed to oneDNN's layout, computed when weights are bound."""
     type = TensorType(weight.tensor_type.shape, weight.tensor_type.dtype, layout=packed_layout())
     return edit.to_prologue(edit.call(op_type, weight, *arguments, type=type, name="packed"))
+
+
+def dense_bias(edit: Edit, bias: Value | None) -> Value | None:
+    """Return a bias whose numbers are adjacent: oneDNN's ops of PyTorch do not read its stride."""
+    if bias is None or bias.tensor_type.strides is None:
+        return bias
+    dense = edit.call("aten.clone.default", bias, memory_format=torch.contiguous_format)
+    return edit.to_prologue(dense) if weight_problem(edit.graph, bias) is None else dense
 
 
 def channels_last_type(type: TensorType) -> TensorType:

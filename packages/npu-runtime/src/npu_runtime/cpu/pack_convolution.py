@@ -65,7 +65,8 @@ class PackConvolution(Pass):
                 item.input.tensor_type.static_shape
             )  # oneDNN selects the packed format for this input size
             weight = onednn.pack(edit, onednn.PACK_CONVOLUTION, item.weight, *layout, size)
-            tail, type = [weight, item.bias, *layout], onednn.channels_last_type(item.output.tensor_type)
+            tail = [weight, onednn.dense_bias(edit, item.bias), *layout]
+            type = onednn.channels_last_type(item.output.tensor_type)
             if other is None:
                 result = edit.call(
                     onednn.CONVOLUTION,

@@ -116,7 +116,7 @@ class PackLinear(Pass):
                 onednn.LINEAR,
                 item.input,
                 weight,
-                item.bias,
+                onednn.dense_bias(edit, item.bias),
                 *(activation or NOTHING).arguments,
                 type=TensorType((*item.input.tensor_type.shape[:-1], out), item.input.tensor_type.dtype),
                 name=item.node.name,
