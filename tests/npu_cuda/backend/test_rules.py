@@ -115,6 +115,7 @@ def test_what_is_refused_is_refused_with_the_reason() -> None:
         ("f32[3]@sparse_coo", "f32[3] = aten.relu.default(self=%a)", "take strided tensors, not"),
         ("f32[3]; f32[3]", "f32[3] = aten.add.Tensor(self=%a, other=%b) {alpha=True}", "takes a real alpha"),
         ("f32[3]; f32[3]", "f32[3] = aten.add.Tensor(self=%a, other=%b) {alpha=1e300}", "EADD.*1e\\+300"),
+        ("bool[3]; bool[3]", "bool[3] = aten.add.Tensor(self=%a, other=%b) {alpha=-1}", "alpha=-1 of truth"),
         ("f32[3]", "i64[3] = aten.relu.default(self=%a)", "^EltwiseRelu: .*int64"),
         ("f32[3, 4]@[0, 1]", "f32[3, 4] = aten.clone.default(self=%a)", "whose elements share no memory"),
         ("f32[3]", "f32[3] = aten._to_copy.default(self=%a) {device=device(\"cuda\")}",

@@ -151,6 +151,18 @@ def is_float32(value: float) -> bool:
     return abs(value) < 2**127 and float(torch.tensor(value, dtype=torch.float32)) == value
 
 
+def _takes_alpha(node: OpNode) -> str | None:
+    return _is_truth_factor(node) or _is_float_alpha(node)
+
+
+def _is_truth_factor(node: OpNode) -> str | None:
+    """Refuse what makes true and true false: PyTorch takes the number for whether it is 0."""
+    alpha = node.attrs.get("alpha")
+    if node.outputs[0].tensor_type.dtype != torch.bool or not isinstance(alpha, (int, float)) or alpha >= 0:
+        return None
+    return f"alpha={alpha} of truth values"
+
+
 def _is_float_alpha(node: OpNode) -> str | None:
     alpha = node.attrs.get("alpha")
     is_wide = not _dtypes(node).isdisjoint({torch.float64, torch.int64})
@@ -230,7 +242,7 @@ def _pairs() -> Iterator[tuple[str, tuple[ElementwiseRule, ...]]]:
         ("rsub", "Rsub", "RsubScalar"),
     ):
         of_number = ElementwiseRule(number, _OTHER | _ALPHA)
-        yield f"{name}.Tensor", (ElementwiseRule(kind, _ALPHA, condition=_is_float_alpha), of_number)
+        yield f"{name}.Tensor", (ElementwiseRule(kind, _ALPHA, condition=_takes_alpha), of_number)
         yield f"{name}.Scalar", (of_number,)
 
 
