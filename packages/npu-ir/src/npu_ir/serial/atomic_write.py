@@ -1,7 +1,8 @@
 """Atomic writing of several files: they appear together or not at all.
 
 Each file is written in full under a temporary name, synced and then renamed, which POSIX makes atomic; the
-rename of the last file, which refers to the others, is the commit.
+rename of the last file, which refers to the others, is the commit. A rename would replace a device or a pipe
+by a file: into these, the content is copied.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,7 +43,7 @@ class Staging:
                 if temporary == self._files[-1][0]:
                     _sync_folder(self.folder)  # a crash must not leave the commit without the others
                 existed = final.exists()
-                os.replace(temporary, final)
+                _publish(temporary, final)
                 if not existed:
                     created.append(final)
         except BaseException:
@@ -69,6 +71,21 @@ def write_file(path: Path, content: bytes) -> None:
     """Write one file: it appears complete, or not at all."""
     with staged_files(path.parent) as files:
         files.write(lambda file: (file.write(content), path.name)[1])
+
+
+def _publish(temporary: Path, final: Path) -> None:
+    if not _is_device(final):
+        os.replace(temporary, final)
+        return
+    with open(temporary, "rb") as source, open(final, "wb") as target:
+        shutil.copyfileobj(source, target)
+    temporary.unlink()
+
+
+def _is_device(path: Path) -> bool:
+    """Return whether a path is a device, a pipe or a socket, or a link in /dev, such as /dev/stdout."""
+    is_other = path.exists() and not path.is_file() and not path.is_dir()
+    return is_other or (path.is_symlink() and path.parent == Path("/dev"))
 
 
 def _sync_folder(folder: Path) -> None:
