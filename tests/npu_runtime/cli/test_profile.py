@@ -231,7 +231,8 @@ def test_what_cannot_be_is_refused(command: str, capsys: Capture) -> None:
         ("--backend nowhere", "there is no backend 'nowhere'"),
         ("--input y=f32[1]", "the graph has no input 'y'"),
         ("--repeat 0", "'0' is not a number from 1 on"),
-        ("--threads many", "'many' is not a number from 1 on"),
+        ("--threads many", "'many' is not a number from 1 to 1024"),
+        ("--threads 100000", "'100000' is not a number from 1 to 1024"),
         ("--json no/where.json", "--json no/where.json: there is no folder no"),
     ):
         assert main([command, "net.json", *words.split()]) == 2, words

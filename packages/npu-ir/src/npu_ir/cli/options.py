@@ -24,6 +24,7 @@ _COMPLETE_FILES = {
 }
 
 INT_HIGH = 2
+_MOST_THREADS = 1024  # more are a mistake, and starting them takes minutes
 # Suffixes of other formats of this project: a graph in such a file would be misread.
 _NON_GRAPH_SUFFIXES = (*WEIGHT_SUFFIXES, *DRAWING_SUFFIXES, ".py")
 
@@ -152,15 +153,21 @@ def _parse_tolerance(text: str) -> float:
     return number
 
 
-def integer_from(low: int) -> Callable[[str], int]:
-    """Return an argparse type for integers that are at least ``low``."""
+def integer_from(low: int, high: int | None = None) -> Callable[[str], int]:
+    """Return an argparse type for integers that are at least ``low``, and at most ``high``."""
 
     def read(text: str) -> int:
-        if not text.isdecimal() or int(text) < low:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {low} on")
+        if not text.isdecimal() or int(text) < low or (high is not None and int(text) > high):
+            limit = "on" if high is None else f"to {high}"
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {low} {limit}")
         return int(text)
 
     return read
+
+
+def add_threads(parser: argparse._ActionsContainer, help: str) -> None:
+    """Add ``--threads``."""
+    parser.add_argument("--threads", type=integer_from(1, _MOST_THREADS), metavar="N", help=help)
 
 
 def add_output(parser: argparse._ActionsContainer, *names: str, help: str, **more: Any) -> None:

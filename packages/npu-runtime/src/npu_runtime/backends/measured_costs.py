@@ -21,13 +21,13 @@ from npu_ir.errors import SerializationError
 from npu_ir.graph.requirement import require_path
 from npu_ir.plugins.backend import Backend
 from npu_ir.serial.atomic_write import write_file
-from npu_ir.serial.strict_json import Location, RecordKeys, read_as, read_json, read_record
+from npu_ir.serial.strict_json import DAMAGED, Location, RecordKeys, read_as, read_json, read_record
 from npu_runtime.backends.registry import distribution_of
 
 _FORMAT, _VERSION = "npu-tuning", 1
 _KEYS = RecordKeys(frozenset({"format", "version", "machines"}))
 _ENTRY = RecordKeys(frozenset({"machine", "passes", "seconds"}))
-_MEASURE = "measure again: npu tune"
+_MEASURE = "remove the file, and measure again: npu tune"
 _CPU_INFO = Path("/proc/cpuinfo")
 
 
@@ -111,10 +111,19 @@ def save_measured_costs(costs: MeasuredCosts, path: Path) -> None:
 
 
 def _read_entries(path: Path) -> list[MeasuredCosts]:
+    try:
+        return _parse_entries(path)
+    except SerializationError as error:
+        if error.fix != DAMAGED:
+            raise
+        raise SerializationError(error.message, where=error.where, fix=_MEASURE) from error
+
+
+def _parse_entries(path: Path) -> list[MeasuredCosts]:
     place = Location(str(path))
     data = read_json(path)
     if type(data) is not dict or data.get("format") != _FORMAT:
-        raise place.error("these are not measured costs", f"remove the file, or {_MEASURE}")
+        raise place.error("these are not measured costs", _MEASURE)
     if data.get("version") != _VERSION:
         raise place.error(
             f"the costs have format {data.get('version')!r}, this npu-runtime reads {_VERSION}", _MEASURE

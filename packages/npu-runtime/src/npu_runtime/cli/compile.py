@@ -8,7 +8,7 @@ from typing import Any
 
 from npu_ir import load_ir
 from npu_ir.cli.console import print_facts
-from npu_ir.cli.options import add_backends, add_output, add_weights, integer_from
+from npu_ir.cli.options import add_backends, add_output, add_threads, add_weights
 from npu_ir.cli.quantities import count_text, size_text, time_text
 from npu_ir.cli.weight_selection import select_weights
 from npu_runtime.cli.saved_graph import BACKENDS_HELP, add_graph, add_passes, make_executor
@@ -36,9 +36,7 @@ def add_to(commands: Any) -> None:
     add_output(parser, "-o", "--output", required=True, help="the file of the executor")
     add_passes(parser)
     add_backends(parser, BACKENDS_HELP)
-    parser.add_argument(
-        "--threads", type=integer_from(1), metavar="N", help="threads of its calls (default: PyTorch's)"
-    )
+    add_threads(parser, help="threads of its calls (default: PyTorch's)")
     add_weights(parser, "any file that npu run takes")
     parser.set_defaults(run=run)
 

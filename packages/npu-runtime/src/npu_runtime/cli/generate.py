@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from npu_ir.cli.options import add_backends, integer_from
+from npu_ir.cli.options import add_backends, add_threads, integer_from
 from npu_ir.errors import UsageError
 from npu_runtime.cli.saved_graph import BACKENDS_HELP, select_backends
 from npu_runtime.decoders.decoder import Decoder
@@ -55,7 +55,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--top-p", type=float, metavar="P", help="draw from the most likely ones up to P")
     parser.add_argument("--repetition-penalty", type=float, default=1.0, metavar="R")
     parser.add_argument("--seed", type=int, default=0, help="of random numbers (default: 0)")
-    parser.add_argument("--threads", type=integer_from(1), metavar="N", help="threads (default: PyTorch's)")
+    add_threads(parser, help="threads (default: PyTorch's)")
     add_backends(parser, BACKENDS_HELP)
     parser.set_defaults(run=run)
 

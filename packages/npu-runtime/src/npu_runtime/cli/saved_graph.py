@@ -19,6 +19,7 @@ from npu_ir.cli.options import (
     add_backends,
     add_call,
     add_file,
+    add_threads,
     add_weights,
     integer_from,
     set_completions,
@@ -149,9 +150,7 @@ def add_timed_graph(parser: argparse.ArgumentParser, passes: str = AUTO) -> None
     add_graph(parser)
     add_passes(parser, passes)
     add_backends(parser, BACKENDS_HELP)
-    parser.add_argument(
-        "--threads", type=integer_from(1), metavar="N", help="threads per op (default: PyTorch's)"
-    )
+    add_threads(parser, help="threads per op (default: PyTorch's)")
     parser.add_argument(
         "--repeat", type=integer_from(1), default=20, metavar="N", help="how often to measure (default: 20)"
     )

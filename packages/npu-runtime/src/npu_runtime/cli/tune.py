@@ -9,7 +9,7 @@ import torch
 
 from npu_ir.cli import input_text
 from npu_ir.cli.console import print_facts
-from npu_ir.cli.options import integer_from
+from npu_ir.cli.options import add_threads, integer_from
 from npu_ir.cli.quantities import count_text
 from npu_ir.cli.weight_selection import select_weights
 from npu_runtime.cli.saved_graph import HELP, add_data, add_graph, load_call
@@ -36,9 +36,7 @@ def add_to(commands: Any) -> None:
         epilog=_EPILOG,
     )
     add_graph(parser)
-    parser.add_argument(
-        "--threads", type=integer_from(1), metavar="N", help="threads per op (default: PyTorch's)"
-    )
+    add_threads(parser, help="threads per op (default: PyTorch's)")
     parser.add_argument(
         "--repeat", type=integer_from(1), default=20, metavar="N", help="how often to measure (default: 20)"
     )
