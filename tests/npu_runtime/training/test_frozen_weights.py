@@ -6,6 +6,7 @@ import torch
 from torch import nn, optim
 from torch.nn import functional as F
 
+from npu_runtime import TrainStep
 from tests.npu_runtime.training.side_by_side import Told, assert_as_eager, rows, sgd
 from tests.support.training.models import MLP
 
@@ -56,3 +57,19 @@ def test_the_rate_of_a_group_of_frozen_parameters_may_change() -> None:
     model = MLP()
     model.fc1.requires_grad_(False)
     assert_as_eager(story, model, in_two_groups)
+
+
+def test_weights_that_named_passes_prepare_are_noted() -> None:
+    x, y = torch.linspace(-1, 1, 4 * 3 * 36).reshape(4, 3, 6, 6), torch.tensor([0, 1, 0, 1])
+    notes = {}
+    for passes in ("auto", "cpu"):
+        model = BehindFrozenImages()
+        model.images.weight.data = model.images.weight.data.contiguous()
+        step = TrainStep(model, sgd(model), F.cross_entropy, passes=passes, backend="aten")
+        step(x, y)
+        notes[passes] = [item for item in step.artifact.report.notes if item.kind == "prepared-weight"]
+
+    assert notes["auto"] == []
+    (note,) = notes["cpu"]
+    assert "'images.weight' is not trained, and the passes read it once" in note.message
+    assert "leave passes= to the default" in note.fix

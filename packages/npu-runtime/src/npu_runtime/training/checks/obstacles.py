@@ -10,7 +10,7 @@ import torch
 from npu_ir import Graph, OpNode, TensorType, Value
 from npu_ir.core.tensor_bytes import same_data
 from npu_ir.core.types import ScalarType
-from npu_ir.ops.effects import is_random
+from npu_ir.ops.effects import is_random, is_view
 from npu_ir.ops.schema import find_op
 from npu_runtime._torch.ops import OpOverload
 from npu_runtime.training.checks.violations import Violation, node_location
@@ -29,6 +29,7 @@ def graph_violations(graph: Graph, device: torch.device) -> Iterator[Violation]:
     yield from _symbolic_sizes(graph)
     yield from _baked_tensors(graph)
     yield from _accumulated_gradients(graph)
+    yield from _prepared_weights(graph)
 
 
 def _host_sync(node: OpNode, device: torch.device) -> Iterator[Violation]:  # noqa: ARG001 - one signature
@@ -155,6 +156,31 @@ def _accumulated_gradients(graph: Graph) -> Iterator[Violation]:
                 "call optimizer.zero_grad() in the step; "
                 "to accumulate, call backward() several times in one step",
             )
+
+
+def _prepared_weights(graph: Graph) -> Iterator[Violation]:
+    """Yield weights that passes compute with before the first step, such as a batch norm that they fold."""
+    readers: dict[str, OpNode] = {}
+    for node in graph.nodes:
+        for value in node.inputs if node.in_prologue and not is_view(node) else ():
+            argument = _viewed(value).argument
+            if argument is not None and argument.data is None:
+                readers.setdefault(argument.target, node)
+    for target, reader in readers.items():
+        yield Violation(
+            "prepared-weight",
+            f"{target!r} is not trained, and the passes read it once: a step does not see it change",
+            node_location(reader),
+            "to change it between steps, leave passes= to the default, or make the step again after",
+            is_note=True,
+        )
+
+
+def _viewed(value: Value) -> Value:
+    """Return the value that a view is of, by its first input."""
+    while value.producer is not None and is_view(value.producer):
+        value = value.producer.inputs[0]
+    return value
 
 
 _NODE_CHECKS: tuple[Callable[[OpNode, torch.device], Iterator[Violation]], ...] = (

@@ -16,8 +16,9 @@ class Violation:
     Attributes:
         kind: Its kind, in kebab-case: ``host-sync``, ``data-dependent-size``, ``symbolic-size``,
             ``other-device``, ``unregistered-random``, ``baked-tensor``, ``baked-number``, ``parameter-hook``,
-            ``optimizer-hook``, ``accumulated-gradient``, ``allocation``, ``untraceable``; of the replay check
-            ``frozen-number``, ``frozen-seed``, ``moved-pointer``, ``not-repeatable``, ``not-restored``.
+            ``optimizer-hook``, ``accumulated-gradient``, ``allocation``, ``prepared-weight``,
+            ``untraceable``; of the replay check ``frozen-number``, ``frozen-seed``, ``moved-pointer``,
+            ``not-repeatable``, ``not-restored``.
         message: The problem.
         where: The node and the user's line, as far as they are known.
         fix: The remedy.
