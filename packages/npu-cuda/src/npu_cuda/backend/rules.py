@@ -116,6 +116,8 @@ def _lower_addmm(node: OpNode, pack: Pack) -> list[BackendOp] | str:
         return "Gemm multiplies two tensors and adds a third"
     if alpha is None or beta is None:
         return f"Gemm takes real factors, not {dict(node.attrs)}"
+    if alpha == 0:
+        return "alpha=0: PyTorch leaves the product out, which may be NaN"
     if tensor_type(node.outputs[0]).dtype is torch.float64 and not (is_float32(alpha) and is_float32(beta)):
         return f"alpha={alpha} and beta={beta} are stored in float32"
     addend, left, right = node.inputs
