@@ -47,8 +47,8 @@ std::optional<RegisterSteps> register_steps_of(const Chain& chain, const OpCall&
     sums = step++->outputs[0];
   }
   if (step != chain.steps.end() && step->inputs[0] == sums && set_activation(*step, &steps)) sums = step++->outputs[0];
-  const bool is_all = step == chain.steps.end() && call.num_outputs == 1;
-  return is_all ? std::optional(steps) : std::nullopt;
+  const bool is_result = sums == chain.inputs && call.num_outputs == 1;  // the first output
+  return is_result && step == chain.steps.end() ? std::optional(steps) : std::nullopt;
 }
 
 }  // namespace npu::fusion
