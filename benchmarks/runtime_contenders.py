@@ -126,6 +126,7 @@ def executor(case: Case, passes: str | None, backend: str = "aten") -> Callable[
 
 
 BEST_OF = ("eager", "compile", "compile-freezing")
+OTHER_RUNTIMES = ("onnxruntime", "openvino")
 OURS = ("executor", "executor-cpu", "executor-auto")
 CONTENDERS = {
     "eager-no-grad": Contender("eager, no_grad", eager, torch.no_grad),

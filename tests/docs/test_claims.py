@@ -202,7 +202,8 @@ def test_the_comparison_quotes_what_was_measured() -> None:
     of_compiled = span(time for times in trained[1:] for time in times)
     assert f"step has returned | {span(trained[0])} | {of_compiled} | | |" in page
     mobile = calls()["MobileNetV3, 224x224, 2 threads"]
-    assert f"takes {mobile[ONNX]} of eager's time there and {mobile[OURS]} here" in " ".join(page.split())
+    said = f"takes {mobile[ONNX]} of eager's time in ONNX Runtime and {mobile[OURS]} here"
+    assert said in " ".join(page.split())
 
 
 def compiled_steps() -> list[str]:
