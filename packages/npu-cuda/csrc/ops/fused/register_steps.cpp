@@ -46,7 +46,10 @@ std::optional<RegisterSteps> register_steps_of(const Chain& chain, const OpCall&
     if (steps.addend >= chain.inputs || !are_places_equal(call.inputs[steps.addend], call.outputs[0])) return {};
     sums = step++->outputs[0];
   }
-  if (step != chain.steps.end() && step->inputs[0] == sums && set_activation(*step, &steps)) sums = step++->outputs[0];
+  if (step != chain.steps.end() && set_activation(*step, &steps)) {
+    if (step->inputs[0] != sums) return {};
+    sums = step++->outputs[0];
+  }
   const bool is_result = sums == chain.inputs && call.num_outputs == 1;  // the first output
   return is_result && step == chain.steps.end() ? std::optional(steps) : std::nullopt;
 }
