@@ -132,13 +132,15 @@ RESULTS = results_of(freezing={"error": "fails"})
 
 
 def test_bars_are_met_or_missed_by_the_worst_case_or_the_mean(report: ModuleType) -> None:
-    best, mean, eager, compiled, overhead, memory = report.bars(results_of(measured(9.0, 100.0)), "executor")
+    bars = report.bars(results_of(measured(9.0, 100.0)), "executor")
+    best, mean, *of_all, eager, compiled, overhead, memory = bars
 
     assert best.values == {"MLP 64x16, batch 1, 1 thread": 0.5, "ResNet-18, 224x224, 2 threads": 1.2}
     assert (best.value, best.verdict) == (1.2, "missed")
     assert best.missed == ["ResNet-18, 224x224, 2 threads 1.2"]
     assert mean.value == pytest.approx((0.5 * 1.2) ** 0.5)
     assert (mean.verdict, mean.missed) == ("met", [])
+    assert [bar.verdict for bar in of_all] == ["not measured"] * 2, "without ONNX Runtime and OpenVINO"
     assert eager.values == {"MLP 64x16, batch 1, 1 thread": 0.4}, "where overhead counts"
     assert (compiled.value, compiled.verdict) == (0.1, "missed")
     assert (overhead.value, overhead.verdict) == (0.4, "missed")
