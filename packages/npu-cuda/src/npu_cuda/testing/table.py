@@ -18,6 +18,7 @@ from npu_cuda.testing.rows.fused import FUSED
 from npu_cuda.testing.rows.gemm import GEMM
 from npu_cuda.testing.rows.index import INDEX_ROWS
 from npu_cuda.testing.rows.losses import LOSSES
+from npu_cuda.testing.rows.packed_conv import PACKED_CONV
 from npu_cuda.testing.rows.pools import POOL_ROWS
 from npu_cuda.testing.rows.products import PRODUCT_ROWS
 from npu_cuda.testing.rows.quantized import DYNAMIC, QUANTIZED
@@ -28,7 +29,7 @@ from npu_cuda.testing.rows.row_ops import ROW_OPS
 
 NUMPY_ROWS = (
     *(GEMM, *PRODUCT_ROWS, COPY, FUSED, *BATCH_NORMS, *ROW_OPS, *LOSSES, *INDEX_ROWS, *RANDOM_ROWS),
-    *(*CONV_ROWS, *ATTENTION_ROWS, *POOL_ROWS, QUANTIZED, DYNAMIC, RECURRENT, ROTARY),
+    *(*CONV_ROWS, PACKED_CONV, *ATTENTION_ROWS, *POOL_ROWS, QUANTIZED, DYNAMIC, RECURRENT, ROTARY),
 )
 
 
