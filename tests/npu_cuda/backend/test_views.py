@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from npu_cuda import attrs
 from npu_cuda.backend.program import PreparedProgram, ProgramInstance
 from npu_cuda.backend.view_rules import lower_view
 from npu_ir import BackendError, Graph, extract_ir, parse_ir
@@ -195,7 +194,7 @@ def test_contiguous_is_a_view_of_what_is_contiguous_and_else_a_copy() -> None:
         kinds.append([op.kind for op in HOST.lower(node.graph)])  # type: ignore[arg-type]
 
     assert kinds == [["View"], ["Copy"]]
-    assert lower_view(node, attrs) == "aten.contiguous.default of f32[3, 4]@[1, 3] is a copy"
+    assert lower_view(node) == "aten.contiguous.default of f32[3, 4]@[1, 3] is a copy"
     assert [HOST.is_free(node), HOST.supports(node)] == [False, None]
 
 

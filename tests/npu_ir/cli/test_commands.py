@@ -165,7 +165,7 @@ def test_run_gives_the_same_for_the_same_seed(npu: Command, tmp_path: Path) -> N
 
 def test_results_that_cannot_be_written_leave_nothing(tmp_path: Path) -> None:
     with pytest.raises(
-        SerializationError, match="cannot write the results: No such file or .*\n  at: .*result"
+        SerializationError, match="the results cannot be written: No such file or .*\n  at: .*result"
     ):
         save_results({"result": torch.ones(1)}, tmp_path / "missing" / "result.pt")
 

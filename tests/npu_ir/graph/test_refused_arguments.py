@@ -65,7 +65,7 @@ def test_what_is_not_a_path_is_refused(name: str) -> None:
 
 
 def test_a_page_in_a_folder_that_does_not_exist_is_refused_with_a_fix(tmp_path: Path) -> None:
-    with pytest.raises(VisualizationError, match="cannot write the page: No such file") as info:
+    with pytest.raises(VisualizationError, match="the page cannot be written: No such file") as info:
         write_html(GRAPH, tmp_path / "absent" / "page.html")
 
     assert info.value.fix == "give the path of a file in a folder that exists"

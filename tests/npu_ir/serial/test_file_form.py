@@ -293,7 +293,7 @@ def test_a_full_disk_leaves_the_old_graph_and_nothing_else(
         original(*arguments)
 
     monkeypatch.setattr(os, function, fail)
-    with pytest.raises(SerializationError, match="cannot write the graph: No space left on device"):
+    with pytest.raises(SerializationError, match="the graph cannot be written: No space left on device"):
         save_ir(new, path, weights=weights())
     monkeypatch.undo()
 

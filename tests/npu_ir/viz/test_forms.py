@@ -326,7 +326,7 @@ ENDING = r"no drawing is written to a file that ends in '.*'(.|\n)*use \.svg, \.
     ("g.png", r"a \.png needs graphviz: (.|\n)*fix: install graphviz .* or write an \.svg"),
     ("g.pdf", r"a \.pdf needs graphviz: "),
     ("g", ENDING), ("g.jpg", ENDING), ("g.svg.gz", ENDING), (".svg", ENDING),
-    ("missing/g.mmd", "cannot write the drawing: No such file or directory"),
+    ("missing/g.mmd", "the drawing cannot be written: No such file or directory"),
 ])  # fmt: skip
 @pytest.mark.usefixtures("graphviz")
 def test_a_drawing_that_cannot_be_written_is_an_error_with_the_fix(

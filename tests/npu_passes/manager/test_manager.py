@@ -204,7 +204,7 @@ def test_a_dump_is_written_in_full_or_not_at_all(
 
     monkeypatch.setattr("os.fsync", full)
 
-    with pytest.raises(PassError, match="the graph cannot be dumped: No space left on device"):
+    with pytest.raises(PassError, match="the graph cannot be written: No space left on device"):
         PassManager([DropAlias], dump_dir=tmp_path).run(chain)
     assert list(tmp_path.iterdir()) == []
 

@@ -31,6 +31,8 @@ int64_t span_bytes_of_strided(const TensorDesc& tensor);
 inline int64_t span_bytes(const TensorDesc& tensor) {
   return is_contiguous(tensor) ? nbytes(tensor) : span_bytes_of_strided(tensor);
 }
+// NotImplemented where a tensor is too far apart for indices and offsets of 32 bits.
+Status expect_near(const OpCall& call);
 
 // Few numbers: a call of memcmp takes longer than to compare them.
 inline bool same_numbers(const int64_t* a, const int64_t* b, int count) {
@@ -52,6 +54,8 @@ inline bool is_same_tensor(const TensorDesc& a, const TensorDesc& b) {
 
 // "float32", "bfloat16", "int64", ...: the names that PyTorch and NumPy have.
 std::string name_of(DType dtype);
+// "[2, 3]"
+std::string text_of(const int64_t* numbers, int count);
 // "float32[2, 3]", with strides where it is not contiguous: "float32[2, 3] strides [1, 2]".
 std::string text_of(const TensorDesc& tensor);
 

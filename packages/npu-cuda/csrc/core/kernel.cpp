@@ -1,13 +1,9 @@
 #include "core/kernel.h"
 
+#include <algorithm>
+
 namespace npu {
 namespace {
-
-std::string text_of(const int64_t* numbers, int count) {
-  std::string text = "[";
-  for (int i = 0; i < count; ++i) text += (i ? ", " : "") + std::to_string(numbers[i]);
-  return text + "]";
-}
 
 class FunctionKernel final : public Kernel {
  public:
@@ -38,6 +34,14 @@ int64_t span_bytes_of_strided(const TensorDesc& tensor) {
   return (last + 1) * item_bytes(tensor.dtype);
 }
 
+Status expect_near(const OpCall& call) {
+  constexpr int64_t far = int64_t{1} << 31;
+  const auto is_far = [](const TensorDesc& x) { return x.numel >= far || span_bytes(x) / item_bytes(x.dtype) >= far; };
+  const bool has_far = std::any_of(call.inputs, call.inputs + call.num_inputs, is_far) ||
+                       std::any_of(call.outputs, call.outputs + call.num_outputs, is_far);
+  return has_far ? Status::not_implemented("a tensor spans 2^31 elements or more") : Status();
+}
+
 std::string name_of(DType dtype) {
   static constexpr const char* kinds[] = {"int", "uint", "float", "opaque", "bfloat", "complex", "bool"};
   static constexpr const char* floats_of_8[] = {"float8_e3m4",     "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn",
@@ -47,6 +51,12 @@ std::string name_of(DType dtype) {
   std::string name = dtype.code < 7 ? kinds[dtype.code] : "dtype" + std::to_string(dtype.code) + "_";
   name += std::to_string(dtype.bits);
   return dtype.lanes == 1 ? name : name + "x" + std::to_string(dtype.lanes);
+}
+
+std::string text_of(const int64_t* numbers, int count) {
+  std::string text = "[";
+  for (int i = 0; i < count; ++i) text += (i ? ", " : "") + std::to_string(numbers[i]);
+  return text + "]";
 }
 
 std::string text_of(const TensorDesc& tensor) {

@@ -182,10 +182,9 @@ bool run_parts(int parts, PartFunction function, void* context) {
   return true;
 }
 
-void parallel_for(int64_t total, int64_t least, RangeFunction function, void* context) {
-  constexpr int64_t kGrain = 1024;  // a multiple of every block and cache line
+void parallel_for(int64_t total, int64_t least, int64_t grain, RangeFunction function, void* context) {
   const int64_t parts = std::min<int64_t>(thread_count(), total / least);
-  const int64_t share = parts > 1 ? ((total + parts - 1) / parts + kGrain - 1) / kGrain * kGrain : total;
+  const int64_t share = parts > 1 ? ((total + parts - 1) / parts + grain - 1) / grain * grain : total;
   const auto run_part = [&](int64_t part) { function(context, part * share, std::min(total, (part + 1) * share)); };
   if (share < total && run_parts(static_cast<int>((total + share - 1) / share), run_part)) return;
   function(context, 0, total);

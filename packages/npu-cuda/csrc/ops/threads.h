@@ -14,15 +14,24 @@ int thread_count();
 void set_thread_count(int count);
 
 using RangeFunction = void (*)(void* context, int64_t begin, int64_t end);
-void parallel_for(int64_t total, int64_t least, RangeFunction function, void* context);
+void parallel_for(int64_t total, int64_t least, int64_t grain, RangeFunction function, void* context);
 
-// Calls f(begin, end) for ranges that cover 0 to total, each of at least `least` items where there is more
-// than one.
+// Calls f(begin, end) for ranges that cover 0 to total, each of at least `least` items where there is more than one, and each
+// but the last of a multiple of `grain`.
 template <class F>
-void parallel_for(int64_t total, int64_t least, F f) {
+void parallel_ranges(int64_t total, int64_t least, int64_t grain, F f) {
   if (total <= least) return f(int64_t{0}, total);
-  parallel_for(total, least, [](void* context, int64_t begin, int64_t end) { (*static_cast<F*>(context))(begin, end); }, &f);
+  parallel_for(total, least, grain,
+               [](void* context, int64_t begin, int64_t end) { (*static_cast<F*>(context))(begin, end); }, &f);
 }
+
+// Of elements, in multiples of every block and cache line.
+template <class F>
+void parallel_for(int64_t total, int64_t least, F f) { parallel_ranges(total, least, 1024, f); }
+
+// Of items of which each is worth much.
+template <class F>
+void parallel_items(int64_t total, int64_t least, F f) { parallel_ranges(total, least, 1, f); }
 
 // Calls function(context, part) for each part, on as many threads where parts wait for one another: each thread takes the
 // next part that none has begun, the caller too, so that it need not wait for one that sleeps. What a part throws is thrown

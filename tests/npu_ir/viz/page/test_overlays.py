@@ -157,5 +157,5 @@ def test_a_page_is_written_to_a_file_or_the_old_one_stays(tmp_path: Path) -> Non
 
 
 def test_a_page_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(VisualizationError, match="cannot write the page: No such file"):
+    with pytest.raises(VisualizationError, match="the page cannot be written: No such file"):
         write_html(program(CHAIN), tmp_path / "missing" / "page.html")

@@ -147,7 +147,7 @@ def test_files_are_text_and_json_and_the_same_each_time(tmp_path: Path) -> None:
 def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
 
-    with pytest.raises(CaptureError, match="the dumps cannot be written(?s:.*)is a folder"):
+    with pytest.raises(CaptureError, match="the dumps cannot be written(?s:.*)the folder exists"):
         write_dumps(tmp_path / "taken", (graph_dump(two_layers()),))
 
 

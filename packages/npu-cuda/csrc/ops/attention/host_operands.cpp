@@ -72,8 +72,8 @@ void transpose(const float* from, int64_t stride, int64_t rows, int64_t columns,
 void Operands::copy_keys(float* memory) const {
   const pointwise::ReadRow read = pointwise::reader(pointwise::element_of(g_.dtype), pointwise::kFloat32);
   const int64_t item = item_bytes(g_.dtype);
-  parallel_for(rows() * kItem, 64 * kItem, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin / kItem; row < end / kItem; ++row) {
+  parallel_items(rows(), 64, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
       const int64_t key = row % g_.keys, group = row / g_.keys % g_.groups, batch = row / g_.keys / g_.groups;
       read(g_.k.at(item, batch, group, key), g_.k.strides[3], memory + row * g_.size, g_.size);
       read(g_.v.at(item, batch, group, key), g_.v.strides[3], memory + rows() * g_.size + row * g_.value_size, g_.value_size);
@@ -87,9 +87,9 @@ void Operands::transpose_mask(float* memory) const {
   const pointwise::ReadRow read = pointwise::reader(element, pointwise::kFloat32);
   const int64_t item = g_.mask_is_truth ? 1 : item_bytes(g_.dtype), heads = g_.mask_sizes[1];
   const int64_t tiles = (g_.keys + tile_keys - 1) / tile_keys, count = g_.mask_sizes[0] * heads * tiles;
-  parallel_for(count * kItem, kItem, [&](int64_t begin, int64_t end) {
+  parallel_items(count, 1, [&](int64_t begin, int64_t end) {
     float rows[tile_queries * tile_keys];
-    for (int64_t tile = begin / kItem; tile < end / kItem; ++tile) {
+    for (int64_t tile = begin; tile < end; ++tile) {
       const int64_t key = tile % tiles * tile_keys, keys = std::min(tile_keys, g_.keys - key);
       const int64_t head = tile / tiles % heads, batch = tile / tiles / heads;
       float* const to = memory + ((batch * heads + head) * g_.keys + key) * mask_width_;

@@ -12,7 +12,6 @@
 namespace npu::attention {
 
 inline constexpr int64_t kKeys = 96;    // of a block
-inline constexpr int64_t kItem = 1024;  // parallel_for gives threads multiples of as many
 
 // Of a block of queries: as many columns as the vectors of the tile have that is chosen for it.
 int64_t columns_for(int64_t queries);

@@ -8,21 +8,7 @@
 namespace npu::conv {
 namespace {
 
-std::string text_of_sizes(const int64_t* sizes, int count) {
-  std::string text = "[";
-  for (int i = 0; i < count; ++i) text += (i ? ", " : "") + std::to_string(sizes[i]);
-  return text + "]";
-}
-
-Image image_of(const TensorDesc& tensor) {
-  Image image{static_cast<char*>(tensor.data), tensor.dtype, tensor.shape[0], tensor.shape[1], {1, 1, 1},
-              tensor.strides[0], tensor.strides[1], {0, 0, 0}};
-  for (int axis = 2; axis < tensor.rank; ++axis) {
-    image.sizes[kAxes - tensor.rank + axis] = tensor.shape[axis];
-    image.strides[kAxes - tensor.rank + axis] = tensor.strides[axis];
-  }
-  return image;
-}
+Image image_of(const TensorDesc& tensor) { return images::image_of(tensor, tensor.rank - 2); }
 
 using Kernel3 = std::array<int64_t, kAxes>;
 
@@ -33,22 +19,19 @@ Kernel3 kernel_of(const TensorDesc& weights) {
 }
 
 Geometry geometry_of(const Attrs& attrs, const TensorDesc& x, const Kernel3& kernel, const TensorDesc& y) {
-  return {image_of(x), image_of(y), {kernel[0], kernel[1], kernel[2]},
-          {attrs.stride_d, attrs.stride_h, attrs.stride_w},
-          {attrs.padding_d, attrs.padding_h, attrs.padding_w},
-          {attrs.dilation_d, attrs.dilation_h, attrs.dilation_w},
-          attrs.groups, attrs.transposed != 0};
+  Geometry g{image_of(x), image_of(y), {}, {}, {}, {}, attrs.groups, attrs.transposed != 0};
+  std::copy_n(kernel.begin(), kAxes, g.kernel);
+  std::copy_n(attrs.stride, kAxes, g.stride);
+  std::copy_n(attrs.padding, kAxes, g.padding);
+  std::copy_n(attrs.dilation, kAxes, g.dilation);
+  return g;
 }
 
 Status check_attrs(const Attrs& attrs) {
-  const int32_t positive[] = {attrs.stride_d, attrs.stride_h, attrs.stride_w, attrs.dilation_d, attrs.dilation_h,
-                              attrs.dilation_w, attrs.groups};
-  for (const int32_t number : positive) {
-    if (number < 1) return Status::not_implemented("a stride, a dilation or the number of groups is " + std::to_string(number));
-  }
-  for (const int32_t number : {attrs.padding_d, attrs.padding_h, attrs.padding_w}) {
-    if (number < 0) return Status::not_implemented("a padding is " + std::to_string(number));
-  }
+  NPU_TRY(images::expect_at_least(1, attrs.stride, "a stride"));
+  NPU_TRY(images::expect_at_least(1, attrs.dilation, "a dilation"));
+  NPU_TRY(images::expect_at_least(0, attrs.padding, "a padding"));
+  if (attrs.groups < 1) return Status::not_implemented("the number of groups is " + std::to_string(attrs.groups));
   if (attrs.transposed == 0 || attrs.transposed == 1) return {};
   return Status::not_implemented("transposed is " + std::to_string(attrs.transposed) + ", not 0 or 1");
 }
@@ -90,7 +73,7 @@ Status check_sizes(const Geometry& g, int rank) {
     const auto [least, most] = result_sizes(g, axis);
     if (g.y.sizes[axis] >= least && g.y.sizes[axis] <= most) continue;
     const int spatial = rank - 2;
-    return Status::not_implemented("the result has sizes " + text_of_sizes(g.y.sizes + kAxes - spatial, spatial) + ", not " +
+    return Status::not_implemented("the result has sizes " + text_of(g.y.sizes + kAxes - spatial, spatial) + ", not " +
                                    std::to_string(least) + " along axis " + std::to_string(axis - kAxes + spatial + 2));
   }
   return {};
@@ -160,18 +143,20 @@ Plane::Axis direct_axis(const Geometry& g, int axis) {
 
 template <class A>
 std::vector<AttrField> fields() {
-  return {field("stride_d", &A::stride_d), field("stride_h", &A::stride_h), field("stride_w", &A::stride_w),
-          field("padding_d", &A::padding_d), field("padding_h", &A::padding_h), field("padding_w", &A::padding_w),
-          field("dilation_d", &A::dilation_d), field("dilation_h", &A::dilation_h), field("dilation_w", &A::dilation_w),
-          field("groups", &A::groups), field("transposed", &A::transposed)};
+  std::vector<AttrField> all;
+  images::add_fields("stride", &A::stride, &all);
+  images::add_fields("padding", &A::padding, &all);
+  images::add_fields("dilation", &A::dilation, &all);
+  all.insert(all.end(), {field("groups", &A::groups), field("transposed", &A::transposed)});
+  return all;
 }
 
 std::vector<AttrField> packed_fields() {
-  std::vector<AttrField> all = fields<PackedAttrs>();
-  all.insert(all.end(), {field("kernel_d", &PackedAttrs::kernel_d), field("kernel_h", &PackedAttrs::kernel_h),
-                         field("kernel_w", &PackedAttrs::kernel_w), field("has_bias", &PackedAttrs::has_bias),
-                         field("winograd_tile", &PackedAttrs::winograd_tile),
-                         field("temporaries", &PackedAttrs::temporaries), field("steps", &PackedAttrs::steps)});
+  using A = PackedAttrs;
+  std::vector<AttrField> all = fields<A>();
+  images::add_fields("kernel", &A::kernel, &all);
+  all.insert(all.end(), {field("has_bias", &A::has_bias), field("winograd_tile", &A::winograd_tile),
+                         field("temporaries", &A::temporaries), field("steps", &A::steps)});
   return all;
 }
 
@@ -277,7 +262,7 @@ Geometry geometry_of_weight_gradient(const OpCall& call) {
 
 Geometry geometry_of_packed(const OpCall& call) {
   const auto attrs = attrs_of<PackedAttrs>(call);
-  return geometry_of(attrs, call.inputs[0], {attrs.kernel_d, attrs.kernel_h, attrs.kernel_w}, call.outputs[0]);
+  return geometry_of(attrs, call.inputs[0], {attrs.kernel[0], attrs.kernel[1], attrs.kernel[2]}, call.outputs[0]);
 }
 
 WeightStrides strides_of_weights(const Geometry& g, const TensorDesc& weights) {

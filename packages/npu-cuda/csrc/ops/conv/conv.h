@@ -17,34 +17,25 @@
 
 #include <vector>
 
-#include "core/op_info.h"
+#include "ops/images.h"
 
 namespace npu::conv {
 
 inline constexpr OpKind kConv{370}, kWeightGradient{371}, kPackedConv{372};
-inline constexpr int kAxes = 3;  // depth, height, width; of an image with fewer of them the first ones have size 1
+using images::Image;
+using images::kAxes;
 
 struct Attrs {
-  int32_t stride_d = 1, stride_h = 1, stride_w = 1;
-  int32_t padding_d = 0, padding_h = 0, padding_w = 0;
-  int32_t dilation_d = 1, dilation_h = 1, dilation_w = 1;
+  int32_t stride[kAxes] = {1, 1, 1}, padding[kAxes] = {}, dilation[kAxes] = {1, 1, 1};
   int32_t groups = 1;
   int32_t transposed = 0;
 };
 
 struct PackedAttrs : Attrs {
-  int32_t kernel_d = 1, kernel_h = 1, kernel_w = 1;
+  int32_t kernel[kAxes] = {1, 1, 1};
   uint32_t has_bias = 0;
   int32_t winograd_tile = 0;  // 2 or 4: by Winograd's algorithm, in squares of so many pixels
   uint32_t temporaries = 0, steps = 0;  // of a Fused op, whose payload follows; its first input is the convolution
-};
-
-// A tensor of three spatial axes; strides in elements.
-struct Image {
-  char* data;
-  DType dtype;
-  int64_t batch, channels, sizes[kAxes];
-  int64_t batch_stride, channel_stride, strides[kAxes];
 };
 
 struct Geometry {

@@ -150,7 +150,6 @@ class Gradient {
     return y.dtype == kFloat32 && y.channel_stride == 1 && !geometry_.is_depthwise() && (rest == 0 || is_tile);
   }
   void add_image(int64_t image, const Image& x, const Image& y, float* workspace) const;
-  void add_blocks(const Operands& operands, float* sums) const;
   void write(const TensorDesc& result, const float* sums) const;
 
   Geometry geometry_;  // of a direct convolution; but for addresses

@@ -37,14 +37,6 @@ Rows rows_of(const Nest& nest) {
   return rows;
 }
 
-// Indices and offsets have 32 bits where there is more than one row.
-bool is_far(const OpCall& call) {
-  const auto spans_far = [](const TensorDesc& x) { return span_bytes(x) / item_bytes(x.dtype) >= int64_t{1} << 31; };
-  return std::any_of(call.inputs, call.inputs + call.num_inputs, spans_far) ||
-         std::any_of(call.outputs, call.outputs + call.num_outputs, spans_far) ||
-         call.outputs[0].numel >= int64_t{1} << 31;
-}
-
 Status prepare_chain(const OpCall& call, Prepared* prepared) {
   Chain chain;
   NPU_TRY(chain.make(call));
@@ -71,7 +63,7 @@ class FusedCudaKernel final : public Kernel {
   Status supported(const OpCall& call) const override {
     Chain chain;
     NPU_TRY(chain.make(call));
-    if (is_far(call)) return Status::not_implemented("a tensor spans 2^31 elements or more");
+    NPU_TRY(expect_near(call));
     return can_compile_kernels();
   }
 

@@ -57,15 +57,4 @@ bool is_wide(const TensorDesc& tensor, const Nest& nest, int operand, int64_t co
   return std::all_of(strides + 1, strides + nest.rank, [=](int64_t stride) { return stride % count == 0; });
 }
 
-bool is_far(const TensorDesc& tensor) {
-  return span_bytes(tensor) / item_bytes(tensor.dtype) >= int64_t{1} << 31;
-}
-
-Status expect_near(const OpCall& call) {
-  bool has_far = call.outputs[0].numel >= int64_t{1} << 31;
-  for (int i = 0; i < call.num_inputs; ++i) has_far |= is_far(call.inputs[i]);
-  for (int i = 0; i < call.num_outputs; ++i) has_far |= is_far(call.outputs[i]);
-  return has_far ? Status::not_implemented("a tensor spans 2^31 elements or more") : Status();
-}
-
 }  // namespace npu::pointwise

@@ -28,10 +28,6 @@ Status check_flat(const OpCall& call, DType x, DType y);
 // The bits of the inputs that are one element.
 uint32_t constants_of(const OpCall& call);
 
-// Offsets and indices have 32 bits.
-bool is_far(const TensorDesc& tensor);
-Status expect_near(const OpCall& call);
-
 template <class Fn, class X, class Y>
 Status supported_flat(const OpCall& call) {
   NPU_TRY((supported<Fn, kFloat32>(call)));

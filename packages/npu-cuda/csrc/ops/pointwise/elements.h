@@ -7,7 +7,6 @@
 namespace npu::pointwise {
 
 enum class Element : uint8_t { Float32, Float16, BFloat16, Float64, Int64, Int32, Int16, Int8, UInt8, Bool, None };
-inline constexpr int kElements = static_cast<int>(Element::None);
 
 inline Element element_of(DType dtype) {
   if (dtype.lanes != 1) return Element::None;

@@ -242,10 +242,7 @@ template <Status (*check)(const OpCall&, bool), class Number, class AttrsType>
 Status supported_on_device(const OpCall& call) {
   constexpr int64_t far = int64_t{1} << 31;
   NPU_TRY((supported<check, Number>(call)));
-  bool has_far = false;
-  for (int i = 0; i < call.num_inputs; ++i) has_far = has_far || pointwise::is_far(call.inputs[i]);
-  for (int i = 0; i < call.num_outputs; ++i) has_far = has_far || pointwise::is_far(call.outputs[i]);
-  if (has_far) return Status::not_implemented("a tensor spans 2^31 elements or more");
+  NPU_TRY(expect_near(call));
   bool is_transposed = check == check_max_pool_bwd;
   if constexpr (std::is_same_v<AttrsType, ResampleAttrs>) is_transposed = attrs_of<AttrsType>(call).transposed != 0;
   for (const Axis& axis : geometry_of_call<AttrsType>(call, is_transposed).axes) {

@@ -216,7 +216,7 @@ class PlaceGradient {
  private:
   // It is faster for channels by themselves. Of dilated windows, places between their elements count as well.
   bool may_scatter(const Attrs& attrs) const {
-    const bool is_dilated = attrs.dilation_d != 1 || attrs.dilation_h != 1 || attrs.dilation_w != 1;
+    const bool is_dilated = std::ranges::any_of(attrs.dilation, [](int32_t d) { return d != 1; });
     return inner_ == 1 && !is_dilated && dx_.is_one_array() && outers() >= thread_count();
   }
   int64_t outers() const { return dx_image_.batch * (dx_image_.channels / inner_); }

@@ -6,31 +6,22 @@ namespace {
 constexpr DType kInt64{0, 64, 1}, kFloat64{2, 64, 1};
 constexpr int64_t kMostElements = int64_t{1} << 31;  // places of a plane have 32 bits in between
 
+template <class A>
 std::vector<AttrField> fields() {
-  return {field("axes", &Attrs::axes),
-          field("mode", &Attrs::mode),
-          field("kernel_d", &Attrs::kernel_d),
-          field("kernel_h", &Attrs::kernel_h),
-          field("kernel_w", &Attrs::kernel_w),
-          field("stride_d", &Attrs::stride_d),
-          field("stride_h", &Attrs::stride_h),
-          field("stride_w", &Attrs::stride_w),
-          field("padding_d", &Attrs::padding_d),
-          field("padding_h", &Attrs::padding_h),
-          field("padding_w", &Attrs::padding_w),
-          field("dilation_d", &Attrs::dilation_d),
-          field("dilation_h", &Attrs::dilation_h),
-          field("dilation_w", &Attrs::dilation_w)};
+  std::vector<AttrField> all{field("axes", &A::axes), field("mode", &A::mode)};
+  images::add_fields("kernel", &A::kernel, &all);
+  images::add_fields("stride", &A::stride, &all);
+  images::add_fields("padding", &A::padding, &all);
+  images::add_fields("dilation", &A::dilation, &all);
+  return all;
 }
 
 std::vector<AttrField> resample_fields() {
   using A = ResampleAttrs;
-  std::vector<AttrField> all = fields();
-  for (AttrField one : {field("ratio_d", &A::ratio_d), field("ratio_h", &A::ratio_h), field("ratio_w", &A::ratio_w),
-                        field("transposed", &A::transposed), field("counts_padding", &A::counts_padding),
-                        field("divisor", &A::divisor)}) {
-    all.push_back(std::move(one));
-  }
+  std::vector<AttrField> all = fields<A>();
+  images::add_fields("ratio", &A::ratio, &all);
+  all.insert(all.end(), {field("transposed", &A::transposed), field("counts_padding", &A::counts_padding),
+                         field("divisor", &A::divisor)});
   return all;
 }
 
@@ -40,14 +31,10 @@ Status check_attrs(const Attrs& attrs, bool is_max) {
   if (attrs.mode < 0 || attrs.mode >= modes) {
     return Status::not_implemented("mode is " + std::to_string(attrs.mode) + ", not from 0 to " + std::to_string(modes - 1));
   }
-  for (const int32_t number : {attrs.kernel_d, attrs.kernel_h, attrs.kernel_w, attrs.stride_d, attrs.stride_h,
-                               attrs.stride_w, attrs.dilation_d, attrs.dilation_h, attrs.dilation_w}) {
-    if (number < 1) return Status::not_implemented("a kernel, a stride or a dilation is " + std::to_string(number));
+  for (const auto* numbers : {&attrs.kernel, &attrs.stride, &attrs.dilation}) {
+    NPU_TRY(images::expect_at_least(1, *numbers, "a kernel, a stride or a dilation"));
   }
-  for (const int32_t number : {attrs.padding_d, attrs.padding_h, attrs.padding_w}) {
-    if (number < 0) return Status::not_implemented("a padding is " + std::to_string(number));
-  }
-  return {};
+  return images::expect_at_least(0, attrs.padding, "a padding");
 }
 
 Status check_images(const Attrs& attrs, const TensorDesc& image, const TensorDesc& pooled, bool is_double) {
@@ -64,7 +51,7 @@ Status check_images(const Attrs& attrs, const TensorDesc& image, const TensorDes
     return Status::not_implemented("the images are " + text_of(image) + " and " + text_of(pooled) + ", not of the same channels and " +
                                    std::to_string(attrs.axes) + " axes");
   }
-  const Image x = image_of(image, attrs.axes), y = image_of(pooled, attrs.axes);
+  const Image x = images::image_of(image, attrs.axes), y = images::image_of(pooled, attrs.axes);
   const Geometry geometry = geometry_of(attrs, x, y);
   int64_t elements = 1;
   for (const Axis& axis : geometry.axes) {
@@ -98,37 +85,22 @@ Number scale_of(const Axis& axis, double ratio) {
 
 }  // namespace
 
-Image image_of(const TensorDesc& tensor, int axes) {
-  Image image{static_cast<char*>(tensor.data), tensor.dtype, 1, 1, {1, 1, 1}, 0, 0, {0, 0, 0}};
-  const int first = tensor.rank - axes;
-  if (first == 2) image.batch = tensor.shape[0], image.batch_stride = tensor.strides[0];
-  image.channels = tensor.shape[first - 1], image.channel_stride = tensor.strides[first - 1];
-  for (int axis = 0; axis < axes; ++axis) {
-    image.sizes[kAxes - axes + axis] = tensor.shape[first + axis];
-    image.strides[kAxes - axes + axis] = tensor.strides[first + axis];
-  }
-  return image;
-}
-
 Geometry geometry_of(const Attrs& a, const Image& image, const Image& pooled) {
-  const int32_t kernel[] = {a.kernel_d, a.kernel_h, a.kernel_w}, stride[] = {a.stride_d, a.stride_h, a.stride_w};
-  const int32_t padding[] = {a.padding_d, a.padding_h, a.padding_w}, dilation[] = {a.dilation_d, a.dilation_h, a.dilation_w};
   Geometry geometry{};
   for (int axis = 0; axis < kAxes; ++axis) {
     const Mode mode = axis < kAxes - a.axes ? Mode::Window : static_cast<Mode>(a.mode);
-    geometry.axes[axis] = {mode, image.sizes[axis], pooled.sizes[axis], kernel[axis], stride[axis], padding[axis],
-                           dilation[axis], true, 0, 0};
+    geometry.axes[axis] = {mode, image.sizes[axis], pooled.sizes[axis], a.kernel[axis], a.stride[axis], a.padding[axis],
+                           a.dilation[axis], true, 0, 0};
   }
   return geometry;
 }
 
 Geometry geometry_of(const ResampleAttrs& a, const Image& image, const Image& pooled) {
   Geometry geometry = geometry_of(static_cast<const Attrs&>(a), image, pooled);
-  const double ratio[] = {a.ratio_d, a.ratio_h, a.ratio_w};
   for (int axis = 0; axis < kAxes; ++axis) {
     Axis& one = geometry.axes[axis];
     one.counts_padding = a.counts_padding != 0;
-    one.scale = image.dtype == kFloat64 ? scale_of<double>(one, ratio[axis]) : double(scale_of<float>(one, ratio[axis]));
+    one.scale = image.dtype == kFloat64 ? scale_of<double>(one, a.ratio[axis]) : double(scale_of<float>(one, a.ratio[axis]));
     if (a.divisor != 0) one.divisor = axis == kAxes - 1 ? a.divisor : 1;
   }
   return geometry;
@@ -151,13 +123,13 @@ Status check_max_pool_bwd(const OpCall& call, bool is_double) {
 Status check_resample(const OpCall& call, bool is_double) {
   const auto attrs = attrs_of<ResampleAttrs>(call);
   NPU_TRY(check_attrs(attrs, false));
-  for (const int32_t dilation : {attrs.dilation_d, attrs.dilation_h, attrs.dilation_w}) {
+  for (const int32_t dilation : attrs.dilation) {
     if (dilation != 1) return Status::not_implemented("a mean has a dilation of " + std::to_string(dilation));
   }
   for (const int32_t flag : {attrs.transposed, attrs.counts_padding}) {
     if (flag != 0 && flag != 1) return Status::not_implemented("a flag is " + std::to_string(flag) + ", not 0 or 1");
   }
-  for (const double ratio : {attrs.ratio_d, attrs.ratio_h, attrs.ratio_w}) {
+  for (const double ratio : attrs.ratio) {
     if (!(ratio >= 0 && ratio < double(kMostElements))) return Status::not_implemented("a ratio is " + std::to_string(ratio));
   }
   const TensorDesc &x = call.inputs[0], &y = call.outputs[0];
@@ -167,15 +139,15 @@ Status check_resample(const OpCall& call, bool is_double) {
 // An operation for each element that is read.
 Cost cost(const OpCall& call) {
   const auto attrs = attrs_of<Attrs>(call);
-  const double taps = double(attrs.kernel_d) * attrs.kernel_h * attrs.kernel_w;
+  const double taps = double(attrs.kernel[0]) * attrs.kernel[1] * attrs.kernel[2];
   return cost_of(call, 2 * taps * double(std::min(call.inputs[0].numel, call.outputs[0].numel)));
 }
 
 std::vector<OpInfo> infos() {
   return {{.kind = kMaxPool, .name = "MaxPool", .min_inputs = 1, .max_inputs = 1, .num_outputs = 1, .max_outputs = 2,
-           .schema = make_schema<Attrs>("MAXP", fields())},
+           .schema = make_schema<Attrs>("MAXP", fields<Attrs>())},
           {.kind = kMaxPoolBwd, .name = "MaxPoolBwd", .min_inputs = 2, .max_inputs = 2, .num_outputs = 1,
-           .schema = make_schema<Attrs>("MXPB", fields())},
+           .schema = make_schema<Attrs>("MXPB", fields<Attrs>())},
           {.kind = kResample, .name = "Resample", .min_inputs = 1, .max_inputs = 1, .num_outputs = 1,
            .schema = make_schema<ResampleAttrs>("RSMP", resample_fields())}};
 }

@@ -13,36 +13,25 @@
 
 #include <vector>
 
-#include "core/op_info.h"
+#include "ops/images.h"
 #include "ops/pool/axis.h"
 
 namespace npu::pool {
 
 inline constexpr OpKind kMaxPool{430}, kMaxPoolBwd{431}, kResample{432};
-inline constexpr int kAxes = 3;  // depth, height, width; of an image with fewer of them the first ones have size 1
+using images::Image;
+using images::image_of;
+using images::kAxes;
 
 struct Attrs {
   int32_t axes = 2, mode = 0;
-  int32_t kernel_d = 1, kernel_h = 1, kernel_w = 1;
-  int32_t stride_d = 1, stride_h = 1, stride_w = 1;
-  int32_t padding_d = 0, padding_h = 0, padding_w = 0;
-  int32_t dilation_d = 1, dilation_h = 1, dilation_w = 1;
+  int32_t kernel[kAxes] = {1, 1, 1}, stride[kAxes] = {1, 1, 1}, padding[kAxes] = {}, dilation[kAxes] = {1, 1, 1};
 };
 
 struct ResampleAttrs : Attrs {
-  double ratio_d = 0, ratio_h = 0, ratio_w = 0;
+  double ratio[kAxes] = {};
   int32_t transposed = 0, counts_padding = 1, divisor = 0;
 };
-
-// A tensor of three spatial axes; strides in elements.
-struct Image {
-  char* data;
-  DType dtype;
-  int64_t batch, channels, sizes[kAxes];
-  int64_t batch_stride, channel_stride, strides[kAxes];
-};
-
-Image image_of(const TensorDesc& tensor, int axes);
 
 struct Geometry {
   Axis axes[kAxes];  // from the image to the pooled one

@@ -121,7 +121,7 @@ uint64_t panels_workspace_bytes(const Problem& problem, int64_t block) { return 
 void multiply_panels(const Problem& problem, int64_t block, char* workspace) {
   const Panels panels(problem, block);
   const int64_t rows = problem.rows(), stride = int64_t(panels.workspace_bytes()) / rows;
-  parallel_for(rows, 8, [&](int64_t begin, int64_t end) {
+  parallel_items(rows, 8, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) panels.round(row, workspace + row * stride);
   });
   parallel_tasks(panels.tasks(), [&](int64_t task) { panels.run(task, workspace); });

@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kLanes* kWarps) places(const Plan plan) {
 template <class Fn, Class type>
 Status supported_on_device(const OpCall& call) {
   NPU_TRY((supported_arg<Fn, type>(call)));
-  return check_distances(call);
+  return expect_near(call);
 }
 
 template <class Fn, class Number>

@@ -19,7 +19,6 @@ struct Layout {
 // `wide`: elements of an access of 16 bytes; 1: of each element alone.
 Layout layout_of(const Geometry& geometry, const TensorDesc& x, int64_t wide);
 Plan plan_of(const OpCall& call, const Geometry& geometry, const Layout& layout);
-Status check_distances(const OpCall& call);
 
 // `numbers`: of each result, besides the states of its parts.
 uint64_t workspace_numbers(const OpCall& call, const Geometry& geometry, int64_t wide, uint64_t numbers);
@@ -116,7 +115,7 @@ Status supported_on_cuda(const OpCall& call) {
   if constexpr (!std::is_same_v<X, AnyElement>) {
     NPU_TRY(expect_dtype(call.inputs[0], kDTypeOf<X>, "the input"));
   }
-  return check_distances(call);
+  return expect_near(call);
 }
 
 template <class Fn, Class type, class X>

@@ -84,12 +84,6 @@ uint64_t workspace_numbers(const OpCall& call, const Geometry& geometry, int64_t
   return numbers * static_cast<uint64_t>(call.outputs[0].numel);
 }
 
-Status check_distances(const OpCall& call) {
-  const TensorDesc &x = call.inputs[0], &y = call.outputs[0];
-  const bool has_far = pointwise::is_far(x) || pointwise::is_far(y) || x.numel >= int64_t{1} << 31;
-  return has_far ? Status::not_implemented("a tensor spans 2^31 elements or more") : Status();
-}
-
 std::vector<KernelPtr> cuda_kernels() { return cuda_reductions_of(AllReductions{}); }
 
 }  // namespace npu::reduce

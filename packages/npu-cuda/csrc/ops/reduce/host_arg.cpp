@@ -1,7 +1,7 @@
 #include "ops/reduce/arg.h"
 #include "ops/reduce/host_elements.h"
 #include "ops/reduce/host_kernels.h"
-#include "ops/reduce/parallel_items.h"
+#include "ops/threads.h"
 
 namespace npu::reduce {
 namespace {

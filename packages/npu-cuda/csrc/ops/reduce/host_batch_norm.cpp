@@ -2,7 +2,7 @@
 // the next one reads it.
 #include "ops/reduce/batch_norm_steps.h"
 #include "ops/reduce/host_kernels.h"
-#include "ops/reduce/parallel_items.h"
+#include "ops/threads.h"
 
 namespace npu::reduce {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ops/reduce/host_elements.h"
-#include "ops/reduce/parallel_items.h"
+#include "ops/threads.h"
 
 namespace npu::reduce {
 namespace {

@@ -1,6 +1,6 @@
 #include "ops/reduce/cumsum.h"
 #include "ops/reduce/host_elements.h"
-#include "ops/reduce/parallel_items.h"
+#include "ops/threads.h"
 
 namespace npu::reduce {
 namespace {

@@ -70,7 +70,7 @@ Status launch(const OpCall& call) {
     const Problem problem = problem_of(call, item);
     const bool are_one = problem.x.column == 1 && problem.y.column == 1 && problem.cos.column == 1 && problem.sin.column == 1;
     const int64_t least = std::max<int64_t>(1, kLeastItems / std::max<int64_t>(1, problem.size));
-    parallel_for(problem.rows, least, [&](int64_t begin, int64_t end) {
+    parallel_items(problem.rows, least, [&](int64_t begin, int64_t end) {
       if (are_one) run_simd<Rows<T, true>>(&problem, begin, end);
       else Rows<T, false>::run(&problem, begin, end);
     });

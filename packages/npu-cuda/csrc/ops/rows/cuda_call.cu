@@ -48,15 +48,6 @@ DeviceRows device_rows_of(const RowCall& call) {
   return rows;
 }
 
-Status check_range(const OpCall& call) {
-  for (int i = 0; i < call.num_inputs + call.num_outputs; ++i) {
-    const TensorDesc& tensor = pointwise::operand_of(call, i);
-    if (span_bytes(tensor) / item_bytes(tensor.dtype) < int64_t{1} << 31) continue;
-    return Status::not_implemented("a tensor spans 2^31 elements or more");
-  }
-  return {};
-}
-
 Status check_plain(const RowCall& call, DType dtype) {
   for (int k = 0; k <= call.inputs; ++k) {
     NPU_TRY(expect_dtype(*call.along[k], dtype, "a tensor"));

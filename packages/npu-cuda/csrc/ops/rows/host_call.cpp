@@ -26,10 +26,9 @@ void write_sums(const OpCall& call, const HostRows& rows, Class type) {
 }  // namespace
 
 void run_on_host(const OpCall& call, const HostRows& rows, Class type, RunChunk run) {
-  constexpr int64_t unit = 1024;  // of the shares that threads get
   const RowMemory memory(rows, call);
-  parallel_for(rows.chunks() * unit, unit, [&](int64_t begin, int64_t end) {
-    for (int64_t chunk = begin / unit; chunk < end / unit; ++chunk) run(&rows, &memory, chunk);
+  parallel_items(rows.chunks(), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t chunk = begin; chunk < end; ++chunk) run(&rows, &memory, chunk);
   });
   if (!rows.has_sums) return;
   type == pointwise::kFloat32 ? write_sums<float>(call, rows, type) : write_sums<double>(call, rows, type);

@@ -5,24 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from npu_cuda.backend.pointwise_rules import Pack, op_info, refused_number
+from npu_cuda.backend.op_builder import make_op
+from npu_cuda.backend.pointwise_rules import refused_number
 from npu_cuda.backend.tensor_views import tensor_type
 from npu_ir import OpNode, TensorType
 from npu_ir.plugins.backend import BackendOp, Operand, Temporary
-
-
-def make_op(
-    node: OpNode,
-    pack: Pack,
-    kind: str,
-    inputs: Sequence[Operand],
-    outputs: Sequence[Operand],
-    **fields: float,
-) -> BackendOp:
-    """Return an op of a kind, with the fields of its attributes."""
-    schema = op_info(kind)["schema"]
-    schema_id, attrs = pack(schema, **fields) if schema and fields else (0, b"")
-    return BackendOp(kind, tuple(inputs), tuple(outputs), (node,), schema_id=schema_id, attrs=attrs)
 
 
 def expanded(node: OpNode, ops: list[BackendOp], operand: Operand, shape: Sequence[int]) -> Operand:
@@ -37,7 +24,6 @@ def expanded(node: OpNode, ops: list[BackendOp], operand: Operand, shape: Sequen
 
 def make_contiguous_op(
     node: OpNode,
-    pack: Pack,
     kind: str,
     inputs: Sequence[Operand],
     before: Sequence[BackendOp] = (),
@@ -58,15 +44,15 @@ def make_contiguous_op(
             continue
         results.append(Temporary(f"{output.name}.contiguous", TensorType(type.shape, type.dtype)))
         copies.append(BackendOp("Copy", (results[-1],), (output,), (node,)))
-    return [*ops, make_op(node, pack, kind, sources, results, **fields), *copies]
+    return [*ops, make_op(node, kind, sources, results, **fields), *copies]
 
 
-def fill_single(node: OpNode, pack: Pack, name: str, value: Any) -> tuple[Temporary, BackendOp] | str:
+def fill_single(node: OpNode, name: str, value: Any) -> tuple[Temporary, BackendOp] | str:
     """Return a tensor of one element of the dtype of the result, and the op that fills it."""
     if (reason := refused_number(node, "Fill", name, value)) is not None:
         return reason
     single = Temporary(f"{node.name}.{name}", TensorType((), node.outputs[0].tensor_type.dtype))
-    return single, make_op(node, pack, "Fill", (), (single,), value=float(value))
+    return single, make_op(node, "Fill", (), (single,), value=float(value))
 
 
 def shapes_of(node: OpNode) -> list[tuple[int, ...]]:

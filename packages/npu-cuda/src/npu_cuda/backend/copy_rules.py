@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from npu_cuda.backend.pointwise_rules import Pack
+from npu_cuda.backend.op_builder import Lowered, Rule
 from npu_cuda.backend.tensor_views import tensor_type
 from npu_cuda.backend.view_rules import lower_view
 from npu_ir import OpNode
 from npu_ir.plugins.backend import BackendOp
-
-Rule = Callable[[OpNode, Pack], "list[BackendOp] | str"]
 
 # Of a copy: what its result has by its type, or has no meaning for memory of the CPU.
 _OF_THE_RESULT = ("dtype", "memory_format", "non_blocking", "copy")
 _STRIDED, _DEVICES = (None, torch.strided), ("cpu", "meta")  # the device of the graph is `meta` in attributes
 
 
-def lower_copy(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # noqa: ARG001 - it has no attributes
+def lower_copy(node: OpNode) -> Lowered:
     """Return the op of a copy, whose dtype and strides are those of its result, whatever attributes say."""
     if len(node.inputs) != 1 or len(node.outputs) != 1:
         return "Copy takes one tensor"
@@ -38,7 +36,7 @@ def lower_copy(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # noqa: ARG0
     return [BackendOp("Copy", node.inputs, node.outputs, (node,))]
 
 
-def _lower_copy_of_source(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # noqa: ARG001 - likewise
+def _lower_copy_of_source(node: OpNode) -> Lowered:
     """Return the op of ``copy(self, src)``, which has the strides of ``self`` and the elements of ``src``."""
     target, source = map(tensor_type, node.inputs)
     if target.static_shape != source.static_shape:
@@ -46,12 +44,12 @@ def _lower_copy_of_source(node: OpNode, pack: Pack) -> list[BackendOp] | str:  #
     return [BackendOp("Copy", node.inputs[1:], node.outputs, (node,))]
 
 
-def _lower_fill(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # noqa: ARG001 - likewise
+def _lower_fill(node: OpNode) -> Lowered:
     """Return the op of ``fill(self, value)``: the only element of ``value`` in the shape of ``self``."""
     return [BackendOp("Copy", node.inputs[1:], node.outputs, (node,))]
 
 
-def _lower_dropout(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # noqa: ARG001 - likewise
+def _lower_dropout(node: OpNode) -> Lowered:
     probability: Any = node.attrs.get("p")
     if node.attrs.get("train") is not False and probability != 0:
         return f"there is no native op that drops elements, here of a probability of {probability}"

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 import torch
 
-from npu_cuda.backend.op_builder import Lowered, OpBuilder, number
-from npu_cuda.backend.pointwise_rules import Pack
-from npu_cuda.backend.row_rules import Rule
+from npu_cuda.backend.op_builder import Lowered, OpBuilder, Rule, number
+from npu_cuda.backend.tensor_views import tensor_type
 from npu_ir import OpNode
 from npu_ir.plugins.backend import Operand
 
@@ -28,46 +27,46 @@ def _total(build: OpBuilder) -> Operand:
     return build.node.outputs[1] if len(build.node.outputs) > 1 else build.like_scalar("total_weight")
 
 
-def _nll_loss(node: OpNode, pack: Pack) -> Lowered:
-    build = OpBuilder(node, pack, "self", "target", "weight")
+def _nll_loss(node: OpNode) -> Lowered:
+    build = OpBuilder(node, "self", "target", "weight")
     inputs = build.present("self", "target", "weight")
-    return build.add("NllLossFwd", inputs, [node.outputs[0], _total(build)], "NLLF", **_nll_attrs(node))
+    return build.add("NllLossFwd", inputs, [node.outputs[0], _total(build)], **_nll_attrs(node))
 
 
-def _nll_loss_backward(node: OpNode, pack: Pack) -> Lowered:
+def _nll_loss_backward(node: OpNode) -> Lowered:
     names: tuple[str, ...] = ("grad_output", "self", "target", "weight", "total_weight")
     if node.operands is None and len(node.inputs) == len(names) - 1:
         names = ("grad_output", "self", "target", "total_weight")
-    build = OpBuilder(node, pack, *names)
+    build = OpBuilder(node, *names)
     inputs = build.present("grad_output", "target", "weight", "total_weight")
-    return build.add("NllLossBwd", inputs, node.outputs, "NLLB", **_nll_attrs(node))
+    return build.add("NllLossBwd", inputs, node.outputs, **_nll_attrs(node))
 
 
-def _cross_entropy(node: OpNode, pack: Pack) -> Lowered:
-    build = OpBuilder(node, pack, "self", "target", "weight")
+def _cross_entropy(node: OpNode) -> Lowered:
+    build = OpBuilder(node, "self", "target", "weight")
     logits, target = build.present("self", "target")
     if number(node, "label_smoothing", 0.0) != 0:
         return f"cross-entropy has no label_smoothing={node.attrs['label_smoothing']}"
-    if build.type(target).dtype is not torch.int64 or build.type(logits).rank > 2:
+    if tensor_type(target).dtype is not torch.int64 or tensor_type(logits).rank > 2:
         return f"cross-entropy takes rows of logits and classes, not {logits.type} and {target.type}"
     logs = build.like("logs", logits)
-    build.add("LogSoftmax", [logits], [logs], "LSMX", axis=-1)
+    build.add("LogSoftmax", [logits], [logs], axis=-1)
     inputs = [logs, target, *build.present("weight")]
-    return build.add("NllLossFwd", inputs, [node.outputs[0], _total(build)], "NLLF", **_nll_attrs(node))
+    return build.add("NllLossFwd", inputs, [node.outputs[0], _total(build)], **_nll_attrs(node))
 
 
-def _cross_entropy_with_grad(node: OpNode, pack: Pack) -> Lowered:
-    build = OpBuilder(node, pack, "logits", "target")
+def _cross_entropy_with_grad(node: OpNode) -> Lowered:
+    build = OpBuilder(node, "logits", "target")
     logits, target = build.present("logits", "target")
     loss, grad = node.outputs
     attrs = _nll_attrs(node)
     logs, slope = build.like("logs", logits), build.like("grad_logs", logits)
     total, seed = build.like_scalar("total_weight"), build.like_scalar("grad_loss")
-    build.add("LogSoftmax", [logits], [logs], "LSMX", axis=1)
-    build.add("NllLossFwd", [logs, target], [loss, total], "NLLF", **attrs)
-    build.add("Fill", [], [seed], "FILL", value=number(node, "scale", 1.0))
-    build.add("NllLossBwd", [seed, target, total], [slope], "NLLB", **attrs)
-    return build.add("LogSoftmaxBwd", [slope, logs], [grad], "LSMB", axis=1)
+    build.add("LogSoftmax", [logits], [logs], axis=1)
+    build.add("NllLossFwd", [logs, target], [loss, total], **attrs)
+    build.add("Fill", [], [seed], value=number(node, "scale", 1.0))
+    build.add("NllLossBwd", [seed, target, total], [slope], **attrs)
+    return build.add("LogSoftmaxBwd", [slope, logs], [grad], axis=1)
 
 
 LOSS_RULES: Mapping[str, tuple[Rule, ...]] = {

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
-from npu_cuda.backend.op_builder import Lowered, OpBuilder, number
-from npu_cuda.backend.pointwise_rules import ElementwiseRule, Pack
+from npu_cuda.backend.op_builder import Lowered, OpBuilder, Rule, number
+from npu_cuda.backend.pointwise_rules import ElementwiseRule
 from npu_cuda.backend.tensor_views import tensor_type
 from npu_cuda.backend.view_rules import view_of
 from npu_ir import OpNode
@@ -37,8 +37,8 @@ class _Step:
         names: The arguments with parameters, gradients and states.
     """
 
-    def __init__(self, node: OpNode, pack: Pack, *names: str) -> None:
-        self.build = OpBuilder(node, pack)
+    def __init__(self, node: OpNode, *names: str) -> None:
+        self.build = OpBuilder(node)
         lists = _lists_of(node)
         self.columns = [lists[name] for name in names if name in lists]
         self.count = len(self.columns[0]) if self.columns else 0
@@ -77,7 +77,6 @@ class _Step:
     def add(
         self,
         kind: str,
-        schema: str,
         outputs: Sequence[Operand],
         more: Sequence[Operand],
         names: Sequence[str],
@@ -87,7 +86,6 @@ class _Step:
 
         Args:
             kind: The op.
-            schema: That of its attributes.
             outputs: What it updates.
             more: Its inputs between the columns and the numbers.
             names: The numbers that it takes as attributes or, behind all other inputs, as tensors.
@@ -97,7 +95,7 @@ class _Step:
         columns = [self.columns[0], grads, *self.columns[2:]]
         inputs = [operand for column in columns for operand in column]
         numbers, attrs = self.number_tensors(*names), attrs | self.plain_numbers(*names)
-        self.build.add(kind, [*inputs, *more, *numbers], outputs, schema, **attrs)
+        self.build.add(kind, [*inputs, *more, *numbers], outputs, **attrs)
 
     def _like(self, grad: Operand, param: Operand) -> Operand:
         type = tensor_type(param)
@@ -116,20 +114,20 @@ class _Step:
         ]
         betas = ("beta1", "beta2")
         inputs = [*steps, *self.number_tensors(*betas)]
-        self.build.add("MultiBiasCorr", inputs, made, "MBCR", **self.plain_numbers(*betas))
+        self.build.add("MultiBiasCorr", inputs, made, **self.plain_numbers(*betas))
         return list(made)
 
 
 def _add_adam(step: _Step, outputs: Sequence[Operand], steps: Sequence[Operand], *, decoupled: bool) -> None:
-    kind, schema = ("MultiAmsgrad", "MAMS") if len(step.columns) == 5 else ("MultiAdam", "MADM")
+    kind = "MultiAmsgrad" if len(step.columns) == 5 else "MultiAdam"
     corrections = step.bias_corrections(steps)
     flags = _DECOUPLED * decoupled + _ADAM_MAXIMIZE * bool(step.build.node.attrs.get("maximize"))
     names = ("lr", "beta1", "beta2", "eps", "weight_decay")
-    step.add(kind, schema, outputs, corrections, names, flags=flags)
+    step.add(kind, outputs, corrections, names, flags=flags)
 
 
-def _adam_step(node: OpNode, pack: Pack) -> Lowered:
-    step = _Step(node, pack, "params", "grads", "exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs")
+def _adam_step(node: OpNode) -> Lowered:
+    step = _Step(node, "params", "grads", "exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs")
     if (problem := step.problem) is not None:
         return problem
     states, steps = node.outputs[: -step.count], node.outputs[-step.count :]
@@ -138,8 +136,8 @@ def _adam_step(node: OpNode, pack: Pack) -> Lowered:
     return step.build.ops
 
 
-def _fused_adam(node: OpNode, pack: Pack) -> Lowered:
-    step = _Step(node, pack, "self", "grads", "exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs")
+def _fused_adam(node: OpNode) -> Lowered:
+    step = _Step(node, "self", "grads", "exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs")
     if (problem := step.problem) is not None:
         return problem
     _add_adam(step, _without_grads(step), step.lists["state_steps"], decoupled="adamw" in node.op_type)
@@ -155,12 +153,12 @@ def _add_sgd(step: _Step, outputs: Sequence[Operand]) -> str | None:
     if (reason := _lost_digits(step, names)) is not None:
         return reason
     if not has_momentum:
-        step.add("MultiSgd", "MSGD", outputs, (), names, flags=flags)
+        step.add("MultiSgd", outputs, (), names, flags=flags)
         return None
     flags += _NESTEROV * bool(node.attrs.get("nesterov")) + _FIRST_STEP * bool(
         node.attrs.get("is_first_step")
     )
-    step.add("MultiSgdMomentum", "MSGM", outputs, (), names, flags=flags)
+    step.add("MultiSgdMomentum", outputs, (), names, flags=flags)
     return None
 
 
@@ -175,14 +173,14 @@ def _lost_digits(step: _Step, names: Sequence[str]) -> str | None:
     return "numbers in memory are stored in float32" if len(in_memory) > 1 else None
 
 
-def _sgd_step(node: OpNode, pack: Pack) -> Lowered:
-    step = _Step(node, pack, "params", "grads", "momentum_buffers")
+def _sgd_step(node: OpNode) -> Lowered:
+    step = _Step(node, "params", "grads", "momentum_buffers")
     reason = step.problem or _add_sgd(step, node.outputs)
     return step.build.ops if reason is None else reason
 
 
-def _fused_sgd(node: OpNode, pack: Pack) -> Lowered:
-    step = _Step(node, pack, "self", "grads", "momentum_buffer_list")
+def _fused_sgd(node: OpNode) -> Lowered:
+    step = _Step(node, "self", "grads", "momentum_buffer_list")
     reason = step.problem or _add_sgd(step, _without_grads(step))
     return [*step.build.ops, *_unchanged_grads(step)] if reason is None else reason
 
@@ -204,8 +202,8 @@ def _unchanged_grads(step: _Step) -> list[BackendOp]:
 # ---- loss scaling ----
 
 
-def _unscale(node: OpNode, pack: Pack) -> Lowered:
-    build, lists = OpBuilder(node, pack), _lists_of(node)
+def _unscale(node: OpNode) -> Lowered:
+    build, lists = OpBuilder(node), _lists_of(node)
     grads, found_inf, inv_scale = (lists.get(name, []) for name in ("self", "found_inf", "inv_scale"))
     if not grads:
         return "a list of no gradients"
@@ -223,7 +221,7 @@ _UPDATE_SCALE = ElementwiseRule(
 )
 
 _OVERLOADS = ("default", "tensor_lr", "tensor_numbers")
-_BY_NAME: Mapping[str, Callable[[OpNode, Pack], Lowered]] = {
+_BY_NAME: Mapping[str, Rule] = {
     **{f"npu.adam_step.{overload}": _adam_step for overload in _OVERLOADS},
     **{f"npu.sgd_step.{overload}": _sgd_step for overload in _OVERLOADS},
     **{

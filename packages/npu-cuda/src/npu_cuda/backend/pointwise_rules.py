@@ -9,18 +9,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
 from npu_cuda import _C
+from npu_cuda.backend.op_builder import Lowered, make_op, op_info
 from npu_ir import OpNode, TensorType
-from npu_ir.plugins.backend import BackendOp
 
 # Returns why a node is not computed by the op of a row; None if it is.
 Condition = Callable[[OpNode], "str | None"]
-# Packs attributes: pack("GEMM", ta=1) returns the id of the schema and the bytes.
-Pack = Callable[..., "tuple[int, bytes]"]
 
 _SHORT_FLOATS = (torch.float16, torch.bfloat16)
 _EXACT_INTEGERS = 2**53  # of float64, in which attributes are stored
@@ -52,7 +49,7 @@ class ElementwiseRule:
     order: tuple[int, ...] | None = None
     condition: Condition = _always
 
-    def __call__(self, node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    def __call__(self, node: OpNode) -> Lowered:
         info = op_info(self.kind)
         inputs = node.inputs if self.order is None else tuple(node.inputs[place] for place in self.order)
         least, most = info["inputs"]
@@ -61,8 +58,7 @@ class ElementwiseRule:
         reason = self._refused_argument(node) or _mixed_dtypes(node) or self.condition(node)
         if reason is not None:
             return reason
-        schema_id, attrs = self._pack(node, info["schema"], pack)
-        return [BackendOp(self.kind, inputs, node.outputs, (node,), schema_id=schema_id, attrs=attrs)]
+        return [make_op(node, self.kind, inputs, node.outputs, **self._fields(node, info["schema"]))]
 
     def _refused_argument(self, node: OpNode) -> str | None:
         for name, value in node.attrs.items():
@@ -76,23 +72,13 @@ class ElementwiseRule:
                 return f"{self.kind} takes no {name}={value!r}"
         return None
 
-    def _pack(self, node: OpNode, schema: str | None, pack: Pack) -> tuple[int, bytes]:
+    def _fields(self, node: OpNode, schema: str | None) -> dict[str, float]:
+        if schema is None:
+            return {}
         values = {name: node.attrs.get(argument) for name, argument in self.numbers.items()}
         fields = {**self.fixed, **{name: value for name, value in values.items() if value is not None}}
-        if schema is None or not fields:
-            return 0, b""
         codes = _field_codes(schema)
-        return pack(
-            schema,
-            **{name: int(value) if codes[name] in "iIqQ" else float(value) for name, value in fields.items()},
-        )
-
-
-# Neither the ops nor their schemas change: what plugins register are ops of other names.
-@functools.cache
-def op_info(kind: str) -> dict[str, Any]:
-    """Return what `npu_cuda.ops` tells of a native op."""
-    return next(info for info in _C.ops() if info["name"] == kind)
+        return {name: int(value) if codes[name] in "iIqQ" else float(value) for name, value in fields.items()}
 
 
 @functools.cache

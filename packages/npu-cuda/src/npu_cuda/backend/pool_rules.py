@@ -6,14 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from npu_cuda.backend.op_builder import Lowered, OpBuilder
-from npu_cuda.backend.pointwise_rules import Pack
+from npu_cuda.backend.op_builder import AXES, Lowered, OpBuilder, Rule, by_axis
 from npu_cuda.backend.reduction_rules import lower_adaptive_average
 from npu_cuda.backend.tensor_views import tensor_type
 from npu_ir import OpNode
 
-_AXES = "dhw"
-_SCHEMAS = {"MaxPool": "MAXP", "MaxPoolBwd": "MXPB", "Resample": "RSMP"}
 _WINDOW, _ADAPTIVE, _NEAREST, _NEAREST_EXACT, _LINEAR, _LINEAR_ALIGNED = range(6)
 # Argument of a node to field of the attributes; a stride that is not given is the kernel.
 _LISTS = {"kernel_size": "kernel", "stride": "stride", "padding": "padding", "dilation": "dilation"}
@@ -35,8 +32,8 @@ class PoolRule:
     mode: int = _WINDOW
     transposed: bool = False
 
-    def __call__(self, node: OpNode, pack: Pack) -> Lowered:
-        build = OpBuilder(node, pack, "grad_output", "self", "indices")
+    def __call__(self, node: OpNode) -> Lowered:
+        build = OpBuilder(node, "grad_output", "self", "indices")
         if self.mode == _NEAREST and not self.transposed and self._depends_on_layout(node):
             return "PyTorch reads other elements where another scale than that of the sizes is given"
         numbers: dict[str, float] = {"axes": self.axes, "mode": self.mode, **self._windows(node)}
@@ -44,7 +41,7 @@ class PoolRule:
             numbers |= self._resampling(node)
         is_gradient = self.kind == "MaxPoolBwd"
         inputs = build.present("grad_output", "indices") if is_gradient else node.inputs[:1]
-        return build.add(self.kind, inputs, node.outputs, _SCHEMAS[self.kind], **numbers)
+        return build.add(self.kind, inputs, node.outputs, **numbers)
 
     def _windows(self, node: OpNode) -> Mapping[str, float]:
         if self.mode != _WINDOW:
@@ -56,7 +53,7 @@ class PoolRule:
             if numbers:
                 lists[field] = numbers * self.axes if len(numbers) == 1 else numbers
         lists.setdefault("stride", lists["kernel"])
-        return self._by_axis(lists)
+        return by_axis(lists)
 
     def _resampling(self, node: OpNode) -> Mapping[str, float]:
         numbers: dict[str, float] = {"transposed": int(self.transposed)}
@@ -66,10 +63,10 @@ class PoolRule:
         if self.mode == _LINEAR and node.attrs["align_corners"]:
             numbers["mode"] = _LINEAR_ALIGNED
         ratios = [1.0 / scale if scale and scale > 0 else 0.0 for scale in self._scales(node)]
-        return {**numbers, **self._by_axis({"ratio": ratios})}
+        return {**numbers, **by_axis({"ratio": ratios})}
 
     def _scales(self, node: OpNode) -> Sequence[Any]:
-        names = ["scales"] if self.axes == 1 else [f"scales_{axis}" for axis in _AXES[-self.axes :]]
+        names = ["scales"] if self.axes == 1 else [f"scales_{axis}" for axis in AXES[-self.axes :]]
         given: Any = node.attrs.get("scale_factors")
         return given or [node.attrs.get(name) for name in names]
 
@@ -84,15 +81,8 @@ class PoolRule:
             scale and result in (size, 2 * size) and scale * size != result for size, result, scale in axes
         )
 
-    def _by_axis(self, lists: Mapping[str, Any]) -> Mapping[str, float]:
-        return {
-            f"{field}_{axis}": number
-            for field, numbers in lists.items()
-            for axis, number in zip(_AXES[-self.axes :], numbers, strict=True)
-        }
 
-
-def _pools(axes: int) -> Mapping[str, tuple[Any, ...]]:
+def _pools(axes: int) -> Mapping[str, tuple[Rule, ...]]:
     return {
         f"max_pool{axes}d": (PoolRule("MaxPool", axes),),
         f"max_pool{axes}d_with_indices": (PoolRule("MaxPool", axes),),
@@ -102,7 +92,7 @@ def _pools(axes: int) -> Mapping[str, tuple[Any, ...]]:
     }
 
 
-def _pool_gradients(axes: int) -> Mapping[str, tuple[Any, ...]]:
+def _pool_gradients(axes: int) -> Mapping[str, tuple[Rule, ...]]:
     """Return the rules of gradients of pools over 2 or 3 axes, and of the mean that has one."""
     adaptive = PoolRule("Resample", axes, _ADAPTIVE)
     return {
@@ -114,7 +104,7 @@ def _pool_gradients(axes: int) -> Mapping[str, tuple[Any, ...]]:
     }
 
 
-def _interpolations(axes: int) -> Mapping[str, tuple[Any, ...]]:
+def _interpolations(axes: int) -> Mapping[str, tuple[Rule, ...]]:
     linear = ("linear", "bilinear", "trilinear")[axes - 1]
     modes = {
         f"upsample_nearest{axes}d": _NEAREST,
@@ -136,7 +126,7 @@ _RULES = {
     for name, rules in part.items()
 }
 
-POOL_RULES: Mapping[str, tuple[Any, ...]] = {
+POOL_RULES: Mapping[str, tuple[Rule, ...]] = {
     **{f"aten.{name}.default": rules for name, rules in _RULES.items()},
     **{f"aten.{name}.vec": rules for name, rules in _RULES.items() if "upsample" in name},
 }

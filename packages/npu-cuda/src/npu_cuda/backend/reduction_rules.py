@@ -9,12 +9,9 @@ from typing import Any
 
 import torch
 
-from npu_cuda import _C
-from npu_cuda.backend.pointwise_rules import Pack
+from npu_cuda.backend.op_builder import Lowered, Rule, make_op
 from npu_ir import OpNode, TensorType
-from npu_ir.plugins.backend import BackendOp, Operand, Temporary
-
-Rule = Callable[[OpNode, Pack], "list[BackendOp] | str"]
+from npu_ir.plugins.backend import BackendOp, Temporary
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +28,7 @@ class ReductionRule:
     numbers: Callable[[OpNode], Mapping[str, float]] = lambda _: {}
     none_is_all: bool = True
 
-    def __call__(self, node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    def __call__(self, node: OpNode) -> Lowered:
         axes = _axes_of(node, none_is_all=self.none_is_all)
         if isinstance(axes, str):
             return f"{self.kind} {axes}"
@@ -39,13 +36,7 @@ class ReductionRule:
         if reason is not None:
             return reason
         (x,), (y,) = node.inputs, node.outputs
-        return [_reduction(self.kind, x, y, node, pack, axes=axes, **self.numbers(node))]
-
-
-def _reduction(kind: str, x: Operand, y: Operand, node: OpNode, pack: Pack, /, **attrs: float) -> BackendOp:
-    schema = next(info["schema"] for info in _C.ops() if info["name"] == kind)
-    schema_id, packed = pack(schema, **attrs)
-    return BackendOp(kind, (x,), (y,), (node,), schema_id=schema_id, attrs=packed)
+        return [make_op(node, self.kind, (x,), (y,), axes=axes, **self.numbers(node))]
 
 
 def _axes_of(node: OpNode, *, none_is_all: bool = True) -> int | str:
@@ -88,36 +79,36 @@ def _correction(node: OpNode) -> Mapping[str, float]:
 _NORMS = {0.0: "NormZero", 1.0: "NormOne", 2.0: "NormTwo", math.inf: "NormMax", -math.inf: "NormMin"}
 
 
-def _lower_norm(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+def _lower_norm(node: OpNode) -> Lowered:
     order: Any = node.attrs.get("ord", 2)
     if float(order) in _NORMS:
-        return ReductionRule(_NORMS[float(order)])(node, pack)
-    return ReductionRule("NormPower", lambda _: {"power": float(order)})(node, pack)
+        return ReductionRule(_NORMS[float(order)])(node)
+    return ReductionRule("NormPower", lambda _: {"power": float(order)})(node)
 
 
 def _lower_extremes(value_kind: str, place_kind: str) -> Rule:
     """Return the rule of the extremes along an axis and their places."""
 
-    def lower(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    def lower(node: OpNode) -> Lowered:
         (x,), (values, places) = node.inputs, node.outputs
         axes = _axes_of(node)
         if isinstance(axes, str):
             return f"{value_kind} {axes}"
         return [
-            _reduction(value_kind, x, values, node, pack, axes=axes),
-            _reduction(place_kind, x, places, node, pack, axes=axes),
+            make_op(node, value_kind, (x,), (values,), axes=axes),
+            make_op(node, place_kind, (x,), (places,), axes=axes),
         ]
 
     return lower
 
 
-def _lower_cumsum(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+def _lower_cumsum(node: OpNode) -> Lowered:
     axis: Any = node.attrs["dim"]
     (x,), (y,) = node.inputs, node.outputs
-    return _narrowed(node) or [_reduction("Cumsum", x, y, node, pack, axis=axis)]
+    return _narrowed(node) or [make_op(node, "Cumsum", (x,), (y,), axis=axis)]
 
 
-def lower_adaptive_average(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+def lower_adaptive_average(node: OpNode) -> Lowered:
     """Return the mean over the last axes: an average pooling to one element."""
     sizes: Any = node.attrs["output_size"]
     sizes = [sizes] if isinstance(sizes, int) else sizes
@@ -126,10 +117,10 @@ def lower_adaptive_average(node: OpNode, pack: Pack) -> list[BackendOp] | str:
     (x,), (y,) = node.inputs, node.outputs
     rank = x.tensor_type.rank
     axes = sum(1 << axis for axis in range(rank - len(sizes), rank))
-    return [_reduction("Mean", x, y, node, pack, axes=axes)]
+    return [make_op(node, "Mean", (x,), (y,), axes=axes)]
 
 
-def lower_mse_loss(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+def lower_mse_loss(node: OpNode) -> Lowered:
     """Return the squared errors of two tensors, and their mean or sum."""
     reduction: Any = node.attrs.get("reduction", 1)
     kind = {1: "Mean", 2: "Sum"}.get(reduction)
@@ -139,7 +130,7 @@ def lower_mse_loss(node: OpNode, pack: Pack) -> list[BackendOp] | str:
         return "a loss is that of two tensors of one type"
     errors = Temporary(f"{node.name}.errors", node.inputs[0].tensor_type)
     squares = BackendOp("SquaredError", node.inputs, (errors,), (node,))
-    return [squares, _reduction(kind, errors, node.outputs[0], node, pack, axes=0)]
+    return [squares, make_op(node, kind, (errors,), (node.outputs[0],), axes=0)]
 
 
 _OVER_ANY_AXES = {

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 import torch
 
@@ -14,25 +13,20 @@ from npu_cuda.backend.conv_rules import CONV_RULES
 from npu_cuda.backend.copy_rules import COPY_RULES
 from npu_cuda.backend.index_rules import INDEX_RULES
 from npu_cuda.backend.loss_rules import LOSS_RULES
+from npu_cuda.backend.op_builder import Lowered, Rule
 from npu_cuda.backend.optimizer_rules import OPTIMIZER_RULES
-from npu_cuda.backend.pointwise_rules import ELEMENTWISE_RULES, Condition, ElementwiseRule, Pack, is_float32
+from npu_cuda.backend.pointwise_rules import ELEMENTWISE_RULES, Condition, ElementwiseRule
 from npu_cuda.backend.pool_rules import POOL_RULES
-from npu_cuda.backend.recurrent_rules import RECURRENT_RULES
+from npu_cuda.backend.product_rules import PRODUCT_RULES
 from npu_cuda.backend.reduction_rules import REDUCTION_RULES, lower_mse_loss
 from npu_cuda.backend.row_rules import ROW_RULES
-from npu_cuda.backend.tensor_views import tensor_type
 from npu_cuda.backend.view_rules import VIEW_RULES
 from npu_cuda.errors import InvalidArgumentError
 from npu_ir import OpNode, ScalarType, TensorType, Value
 from npu_ir.core.storage import has_overlapping_elements
-from npu_ir.plugins.backend import BackendOp, Operand
-
-# A rule returns the ops that compute a node, without kernels, or the reason why there are none. It looks at
-# the node alone: dtypes, shapes and strides are checked by the kernels.
-Rule = Callable[[OpNode, "Pack"], "list[BackendOp] | str"]
 
 
-def lower_node(node: OpNode, pack: Pack) -> Iterator[list[BackendOp] | str]:
+def lower_node(node: OpNode) -> Iterator[Lowered]:
     """Yield the ops of each rule of ``node``, without kernels, or the reason why it does not compute it."""
     alternatives = RULES.get(node.op_type)
     if alternatives is None:
@@ -40,7 +34,7 @@ def lower_node(node: OpNode, pack: Pack) -> Iterator[list[BackendOp] | str]:
     elif reason := _unsupported_value(node):
         yield reason
     else:
-        yield from (rule(node, pack) for rule in alternatives)
+        yield from (rule(node) for rule in alternatives)
 
 
 def _unsupported_value(node: OpNode) -> str | None:
@@ -97,76 +91,6 @@ def lowering_rule(
     RULES[op_type] = (rule, *RULES.get(op_type, ()))
 
 
-def _lower_matmul(node: OpNode, pack: Pack) -> list[BackendOp] | str:
-    if len(node.inputs) != 2 or len(node.outputs) != 1 or _unsupported_attrs(node):
-        return "Gemm multiplies two tensors"
-    return _gemm_ops(node, pack, *node.inputs)
-
-
-def _lower_linear(node: OpNode, pack: Pack) -> list[BackendOp] | str:
-    if len(node.inputs) not in (2, 3) or len(node.outputs) != 1 or _unsupported_attrs(node):
-        return "Gemm takes an input, a weight and a bias"
-    return _gemm_ops(node, pack, *node.inputs, tb=int(tensor_type(node.inputs[1]).rank == 2))
-
-
-def _lower_addmm(node: OpNode, pack: Pack) -> list[BackendOp] | str:
-    """Return the ops of ``addmm`` or ``baddbmm``."""
-    alpha, beta = _real_attr(node, "alpha", 1), _real_attr(node, "beta", 1)
-    if len(node.inputs) != 3 or len(node.outputs) != 1 or _unsupported_attrs(node, "alpha", "beta"):
-        return "Gemm multiplies two tensors and adds a third"
-    if alpha is None or beta is None:
-        return f"Gemm takes real factors, not {dict(node.attrs)}"
-    if alpha == 0:
-        return "alpha=0: PyTorch leaves the product out, which may be NaN"
-    if tensor_type(node.outputs[0]).dtype is torch.float64 and not (is_float32(alpha) and is_float32(beta)):
-        return f"alpha={alpha} and beta={beta} are stored in float32"
-    addend, left, right = node.inputs
-    return _gemm_ops(node, pack, left, right, *([addend] if beta else []), alpha=alpha, beta=beta)
-
-
-def _gemm_ops(node: OpNode, pack: Pack, *inputs: Operand, **given: float) -> list[BackendOp]:
-    """Return the op of ``alpha * left @ right + beta * addend``, for any batches and strides."""
-    schema_id, attrs = pack("GEMM", **{**given, "beta": given.get("beta", 1.0) if len(inputs) == 3 else 0.0})
-    return [BackendOp("Gemm", inputs, node.outputs, (node,), schema_id=schema_id, attrs=attrs)]
-
-
-def _lower_pack_matrix(node: OpNode, pack: Pack) -> list[BackendOp]:  # noqa: ARG001 - the result says the width
-    return [BackendOp("PackMatrix", node.inputs, node.outputs, (node,))]
-
-
-def _lower_packed_linear(node: OpNode, pack: Pack) -> list[BackendOp]:
-    schema_id, attrs = pack("PGEM", has_bias=int(len(node.inputs) > 2))
-    return [BackendOp("PackedGemm", node.inputs, node.outputs, (node,), schema_id=schema_id, attrs=attrs)]
-
-
-def _lower_quantized_linear(node: OpNode, pack: Pack) -> list[BackendOp]:  # noqa: ARG001 - dtypes say the bits
-    return [BackendOp("QuantizedGemm", node.inputs, node.outputs, (node,))]
-
-
-def _lower_dynamic_quantized_linear(node: OpNode, pack: Pack) -> list[BackendOp]:
-    # A call without the argument has the default of the schema, which is that of the attribute, too.
-    given = {"block": int(node.attrs["block"])} if "block" in node.attrs else {}
-    schema_id, attrs = pack("DQGM", **given)
-    kind = "DynamicQuantizedGemm"
-    return [BackendOp(kind, node.inputs, node.outputs, (node,), schema_id=schema_id, attrs=attrs)]
-
-
-def _lower_rotary(node: OpNode, pack: Pack) -> list[BackendOp]:  # noqa: ARG001 - cos says how much is turned
-    x, cos, sin = node.inputs
-    return [BackendOp("Rotary", (cos, sin, x), node.outputs, (node,))]
-
-
-def _real_attr(node: OpNode, name: str, default: float) -> float | None:
-    """Return a real number among the attributes; None if the attribute is anything else."""
-    value: Any = node.attrs.get(name, default)
-    return float(value) if type(value) in (int, float) else None
-
-
-def _unsupported_attrs(node: OpNode, *known: str) -> str:
-    """Return the names of the attributes that are set, except the known ones."""
-    return ", ".join(name for name, value in node.attrs.items() if name not in known and value is not None)
-
-
 RULES: dict[str, tuple[Rule, ...]] = {
     **ELEMENTWISE_RULES,
     **VIEW_RULES,
@@ -180,21 +104,11 @@ RULES: dict[str, tuple[Rule, ...]] = {
     **ATTENTION_RULES,
     **POOL_RULES,
     **OPTIMIZER_RULES,
-    **RECURRENT_RULES,
+    **PRODUCT_RULES,
     **COPY_RULES,
     # Elements that are not defined are zeros here.
     "aten.empty_like.default": ELEMENTWISE_RULES["aten.zeros_like.default"],
     "aten.new_empty.default": INDEX_RULES["aten.new_zeros.default"],
     # In the canonical form numbers are where tensors may be.
     "aten.floor_divide.default": ELEMENTWISE_RULES["aten.floor_divide.Scalar"],
-    **dict.fromkeys((f"aten.{op}.default" for op in ("mm", "bmm", "matmul", "mv", "dot")), (_lower_matmul,)),
-    "aten.linear.default": (_lower_linear,),
-    "aten.addmm.default": (_lower_addmm,),
-    "aten.baddbmm.default": (_lower_addmm,),
-    "npu.linear.default": (_lower_linear,),
-    "npu.pack_matrix.default": (_lower_pack_matrix,),
-    "npu.packed_linear.default": (_lower_packed_linear,),
-    "npu.quantized_linear.default": (_lower_quantized_linear,),
-    "npu.dynamic_quantized_linear.default": (_lower_dynamic_quantized_linear,),
-    "npu.rotary_embedding.default": (_lower_rotary,),
 }

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from npu_cuda import _C, attrs, errors
+from npu_cuda import _C, errors
 from npu_cuda.backend.rules import lower_node
 from npu_cuda.backend.tensor_views import ALIGNMENT, TensorView, views_of
 from npu_cuda.backend.view_rules import VIEW
@@ -78,7 +78,7 @@ def select_ops(node: OpNode, device: str) -> list[BackendOp] | str:
     load_plugins(installed_points)
     reasons = []
     try:
-        for ops in lower_node(node, attrs):
+        for ops in lower_node(node):
             chosen = ops if isinstance(ops, str) else _with_kernels(ops, device)
             if not isinstance(chosen, str):
                 return chosen

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from npu_cuda import _C, attrs
+from npu_cuda import _C
 from npu_cuda.backend.index_rules import save_rows
-from npu_cuda.backend.pointwise_rules import op_info
+from npu_cuda.backend.op_builder import op_info
 from npu_cuda.backend.selection import kind_of, select_kernel
 from npu_cuda.backend.tensor_views import ALIGNMENT
 from npu_ir import Graph, OpNode, Value
@@ -27,7 +27,7 @@ def can_overwrite(node: OpNode, ops: Sequence[BackendOp] | str, device: str) -> 
         return False
     if any(node.inputs[0] in op.inputs for op in ops[:-1]) or node.inputs[0] in ops[-1].inputs[1:]:
         return False
-    saving = save_rows(node, ops[-1], attrs)
+    saving = save_rows(node, ops[-1])
     return saving is not None and bool(select_kernel(saving, device, 0)[0])
 
 
@@ -39,7 +39,7 @@ def add_saving_ops(
         if not _overwrites(in_place, op):
             yield op
             continue
-        saving = save_rows(op.nodes[0], op, attrs)
+        saving = save_rows(op.nodes[0], op)
         assert saving is not None  # it was asked for the node
         both = replace(op, outputs=(*op.outputs, *saving.outputs))
         # A kernel for unaligned memory is required, as for every op.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from npu_cuda.backend.pointwise_rules import Pack
+from npu_cuda.backend.op_builder import Lowered
 from npu_cuda.backend.tensor_views import tensor_type
 from npu_ir import OpNode, TensorType, Value
 from npu_ir.core.storage import shares_storage
@@ -86,7 +86,7 @@ def view_of(node: OpNode, source: Operand, outputs: Sequence[Operand], offsets: 
     return BackendOp(VIEW, (source,), tuple(outputs), (node,), attrs=attrs)
 
 
-def lower_view(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # noqa: ARG001 - it has no kernel
+def lower_view(node: OpNode) -> Lowered:
     if len(node.inputs) != 1:
         return f"a view is of one tensor, not of {len(node.inputs)}"
     (value,) = node.inputs
@@ -159,7 +159,7 @@ def _has_layout(found: TensorType, output: Value) -> bool:
     return is_alike and all(size == 1 or own == other for size, own, other in pairs)
 
 
-def _lower_copied_view(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # noqa: ARG001 - it has no attributes
+def _lower_copied_view(node: OpNode) -> Lowered:
     """Return a view, and a copy of each of its parts."""
     copying, viewing = find_op(node.op_type), find_op(_COPIED_VIEWS[node.op_type])
     if copying is None or viewing is None or len(node.inputs) != 1:

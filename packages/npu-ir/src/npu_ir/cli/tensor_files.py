@@ -10,7 +10,7 @@ import torch
 
 from npu_ir.cli.input_text import FileReference
 from npu_ir.errors import SerializationError, UsageError
-from npu_ir.serial.atomic_write import staged_files
+from npu_ir.serial.atomic_write import staged_files, writing
 from npu_ir.serial.tensor_file import read_weights, write_weights
 from npu_ir.serial.tensor_layout import require_storable
 
@@ -104,13 +104,6 @@ def save_results(results: Mapping[str, Any], path: Path) -> list[str]:
     if is_safetensors:
         for name, tensor in tensors.items():
             require_storable(tensor, name)
-    try:
-        with staged_files(path.parent) as staging:
-            staging.write(content)
-    except OSError as error:
-        raise SerializationError(
-            f"cannot write the results: {error.strerror or error}",
-            where=str(path),
-            fix="check that the folder exists and may be written to",
-        ) from error
+    with writing("the results", path, SerializationError), staged_files(path.parent) as staging:
+        staging.write(content)
     return [name for name in results if is_safetensors and name not in tensors]

@@ -16,6 +16,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from npu_ir.errors import NpuError
+
+
+@contextlib.contextmanager
+def writing(what: str, path: str | os.PathLike[str], error: type[NpuError]) -> Iterator[None]:
+    """Raise an error of ours where the block cannot write ``what`` to a file or folder."""
+    try:
+        yield
+    except OSError as cause:
+        raise error(
+            f"{what} cannot be written: {cause.strerror or cause}",
+            where=str(path),
+            fix="check that the folder exists, may be written to and has space left",
+        ) from cause
+
 
 @dataclass(slots=True)
 class Staging:

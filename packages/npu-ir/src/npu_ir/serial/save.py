@@ -19,7 +19,7 @@ from npu_ir.errors import SerializationError
 from npu_ir.graph.binding import bind_weights, flatten_wrappers
 from npu_ir.graph.graph import Graph
 from npu_ir.graph.requirement import require_graph, require_path
-from npu_ir.serial.atomic_write import staged_files
+from npu_ir.serial.atomic_write import staged_files, writing
 from npu_ir.serial.document import CompanionFiles, StoredData, iterate_document
 from npu_ir.serial.strict_json import MAX_DOCUMENT_BYTES, read_json
 from npu_ir.serial.tensor_file import write_tensors, write_weights
@@ -84,13 +84,8 @@ def save_ir(
     fitting = None if weights is None else select_weights(graph, weights)
     before = _tensor_file_of(path)
     try:
-        after = _write_files(graph, path, data, fitting)
-    except OSError as error:
-        raise SerializationError(
-            f"cannot write the graph: {error.strerror or error}",
-            where=str(path),
-            fix="check that the folder exists, may be written to and has space left",
-        ) from error
+        with writing("the graph", path, SerializationError):
+            after = _write_files(graph, path, data, fitting)
     except SerializationError as error:
         raise SerializationError(error.message, where=error.where or str(path), fix=error.fix) from error
     if before is not None and before != after:

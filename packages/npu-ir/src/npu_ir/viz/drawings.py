@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from npu_ir.errors import VisualizationError
 from npu_ir.graph.requirement import require_path
-from npu_ir.serial.atomic_write import write_file
+from npu_ir.serial.atomic_write import write_file, writing
 from npu_ir.viz.build import build_diagram
 from npu_ir.viz.diagram import Diagram
 from npu_ir.viz.diff_diagram import build_diff_diagram
@@ -107,10 +107,8 @@ def draw_diff(diff: GraphDiff, path: str | os.PathLike[str], *, max_nodes: int =
 
 def _write(diagram: Diagram, path: Path) -> Path:
     content = _render(diagram, path.suffix.lower())
-    try:
+    with writing("the drawing", path, VisualizationError):
         write_file(path, content)
-    except OSError as error:
-        raise VisualizationError(f"cannot write the drawing: {error.strerror}", where=str(path)) from error
     return path
 
 

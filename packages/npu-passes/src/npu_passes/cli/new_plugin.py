@@ -20,6 +20,7 @@ from npu_ir.cli.console import print_facts
 from npu_ir.cli.options import add_output_folder
 from npu_ir.errors import UsageError
 from npu_ir.plugins.plugin_manager import GROUP
+from npu_ir.serial.atomic_write import writing
 from npu_passes.cli.plugin_kinds import EXAMPLE, KINDS, Kind
 from npu_passes.errors import PassError
 
@@ -113,15 +114,9 @@ def write_plugin(name: str, folder: Path, kind: str = EXAMPLE) -> list[str]:
         for part in ("common", kind)  # a kind may have another version of a common file
         for path, text in _read_templates(templates / part)
     }
-    try:
+    with writing("the plugin", folder, PassError):
         folder.parent.mkdir(parents=True, exist_ok=True)
         _write(files, folder)
-    except OSError as error:
-        raise PassError(
-            f"the plugin cannot be written: {error.strerror or error}",
-            where=str(folder),
-            fix="check that the folder around it may be written to",
-        ) from error
     return sorted(files)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from npu_ir import Graph
-from npu_ir.serial.atomic_write import write_file
+from npu_ir.serial.atomic_write import write_file, writing
 from npu_passes.errors import PassError
 
 
@@ -28,13 +28,7 @@ class Dumps:
     def write(self, name: str, graph: Graph) -> None:
         """Write the next state of the graph."""
         path = self._folder / f"{self._count:02d}-{name}.ir"
-        try:
+        with writing("the graph", path, PassError):
             self._folder.mkdir(parents=True, exist_ok=True)
             write_file(path, f"{graph}\n".encode())
-        except OSError as error:
-            raise PassError(
-                f"the graph cannot be dumped: {error.strerror or error}",
-                where=str(path),
-                fix="check that the folder may be written to",
-            ) from error
         self._count += 1

@@ -110,10 +110,3 @@ def autocast_settings() -> tuple[tuple[bool, torch.dtype], ...]:
     return tuple(
         (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda")
     )
-
-
-def without_modes() -> Any:
-    """Return a context without the current modes: real tensors even while PyTorch traces with fake ones."""
-    from torch.utils._python_dispatch import _disable_current_modes
-
-    return _disable_current_modes()

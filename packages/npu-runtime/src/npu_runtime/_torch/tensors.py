@@ -7,18 +7,13 @@ from typing import Any
 
 import torch
 
+from npu_ir._torch.fake import is_fake
+
 
 def packed_layout() -> torch.layout:
     """Return the opaque layout of tensors that oneDNN packs."""
     layout: torch.layout = torch._mkldnn  # type: ignore[attr-defined]
     return layout
-
-
-def is_fake(tensor: torch.Tensor) -> bool:
-    """Return whether ``tensor`` is a FakeTensor."""
-    from torch._subclasses import FakeTensor
-
-    return isinstance(tensor, FakeTensor)
 
 
 def find_data_problem(item: Any) -> str | None:

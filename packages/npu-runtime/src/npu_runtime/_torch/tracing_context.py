@@ -253,13 +253,6 @@ def _without_libraries() -> Iterator[None]:
         torch._C._set_cudnn_enabled(before[1])
 
 
-def is_tracing() -> bool:
-    """Return whether this thread is tracing."""
-    from torch.fx.experimental.proxy_tensor import get_proxy_mode
-
-    return get_proxy_mode() is not None
-
-
 def last_node() -> Any:
     """Return the FX node that was traced last; None before the first one."""
     from torch.fx.experimental.proxy_tensor import get_proxy_mode

@@ -20,7 +20,7 @@ from npu_ir.core.literals import format_literal
 from npu_ir.errors import SerializationError
 from npu_ir.graph.requirement import require_path
 from npu_ir.plugins.backend import Backend
-from npu_ir.serial.atomic_write import write_file
+from npu_ir.serial.atomic_write import write_file, writing
 from npu_ir.serial.strict_json import DAMAGED, Location, RecordKeys, read_as, read_json, read_record
 from npu_runtime.backends.registry import distribution_of
 
@@ -100,14 +100,8 @@ def save_measured_costs(costs: MeasuredCosts, path: Path) -> None:
     """
     others = [item for item in _read_entries(path) if item.machine != costs.machine] if path.exists() else []
     data = {"format": _FORMAT, "version": _VERSION, "machines": [asdict(item) for item in (*others, costs)]}
-    try:
+    with writing("the measured costs", path, SerializationError):
         write_file(path, (json.dumps(data, indent=1, allow_nan=False) + "\n").encode())
-    except OSError as error:
-        raise SerializationError(
-            f"the measured costs cannot be written: {error.strerror or error}",
-            where=str(path),
-            fix="check that the folder exists and may be written to",
-        ) from error
 
 
 def _read_entries(path: Path) -> list[MeasuredCosts]:

@@ -27,6 +27,7 @@ from npu_ir.cli.options import (
 from npu_ir.cli.weight_selection import select_weights
 from npu_ir.errors import BackendError, SerializationError, UsageError
 from npu_ir.plugins.backend import Backend
+from npu_ir.serial.atomic_write import write_file, writing
 from npu_passes import Pass, PassError, all_passes, all_pipelines
 from npu_passes.cli.written_passes import read_passes
 from npu_passes.core.pass_order import passes_of
@@ -209,11 +210,5 @@ def write_text(text: str, path: Path, what: str) -> None:
     Raises:
         SerializationError: The file cannot be written.
     """
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise SerializationError(
-            f"{what} cannot be written: {error.strerror or error}",
-            where=str(path),
-            fix="check that the folder exists and may be written to",
-        ) from error
+    with writing(what, path, SerializationError):
+        write_file(path, text.encode())

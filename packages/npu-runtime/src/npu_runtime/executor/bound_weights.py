@@ -9,10 +9,11 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, Value, WeightError
+from npu_ir._torch.fake import is_fake
 from npu_ir.core.node import InputKind, external_names
 from npu_ir.graph.binding import bind_weights
 from npu_ir.interpreter.prologue import Prologue
-from npu_runtime._torch.tensors import find_data_problem, is_fake
+from npu_runtime._torch.tensors import find_data_problem
 from npu_runtime.codegen.compiler import mutated_state
 from npu_runtime.executor.freed_memory import release_after_prologue
 from npu_runtime.executor.initial_state import repeated_state, without_data

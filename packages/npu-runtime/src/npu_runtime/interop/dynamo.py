@@ -12,6 +12,7 @@ import torch
 from torch.fx import GraphModule
 
 from npu_ir import ConversionError
+from npu_ir._torch.tracing import without_modes
 from npu_ir.capture import convert_graph_module
 from npu_ir.core.storage import shares_memory
 from npu_ir.errors import UsageError
@@ -23,7 +24,6 @@ from npu_runtime._torch.dynamo import (
     overwritten_inputs,
     undecomposed_composite_ops,
 )
-from npu_runtime._torch.state import without_modes
 from npu_runtime.backends.registry import AUTO
 from npu_runtime.errors import FallbackWarning
 from npu_runtime.executor.executor import IRExecutor

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from npu_ir import ExecutionError, Graph, TensorType, Value
+from npu_ir._torch.fake import is_fake
 from npu_ir.core.symbol_values import SymbolValues
 from npu_ir.graph.binding import bind_inputs, flatten_arguments
 from npu_ir.graph.requirement import positional_tuple
-from npu_runtime._torch.tensors import is_fake
 from npu_runtime.codegen.call_binder import make_binder
 from npu_runtime.probing.storage import with_stated_strides
 

@@ -15,6 +15,7 @@ import torch
 from npu_ir import TensorType
 from npu_ir.core.storage import storage_key
 from npu_ir.ops.effects import is_random
+from npu_ir.ops.execution import location_of
 from npu_runtime._torch.ops import OpOverload
 from npu_runtime._torch.state import observe_calls
 from npu_runtime.lowering.instruction import Instruction
@@ -22,7 +23,7 @@ from npu_runtime.planned import PlannedProgram
 from npu_runtime.probing.storage import is_bitwise_equal
 from npu_runtime.training.artifact import CompileArtifact
 from npu_runtime.training.capture.snapshots import preserve_state
-from npu_runtime.training.checks.violations import CaptureReport, Violation, node_location
+from npu_runtime.training.checks.violations import CaptureReport, Violation
 
 _SEEDS = (20_001, 20_002)
 # Steps taken before the perturbed ones: while all state is zeros, decay rates have no influence.
@@ -175,7 +176,7 @@ def find_unplanned_allocations(program: PlannedProgram, numbers: Sequence[Any]) 
         yield Violation(
             "allocation",
             f"{instruction.kernel} allocates {listed} by {op} in each run, which is in no plan",
-            node_location(instruction.node),
+            location_of(instruction.node),
             "allocate it once, when the program is prepared or bound, and keep it there",
             is_note=True,
         )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from npu_ir.diff.graph_diff import GraphDiff
 from npu_ir.errors import VisualizationError
 from npu_ir.graph.requirement import require_graph, require_path
-from npu_ir.serial.atomic_write import write_file
+from npu_ir.serial.atomic_write import write_file, writing
 from npu_ir.viz.captions import make_printable
 from npu_ir.viz.page.difference import diff_documents, diff_summary
 from npu_ir.viz.page.document import GraphDocument
@@ -86,14 +86,8 @@ def write_html(
     """
     file = require_path(path, VisualizationError)
     content = to_html(item, overlays=overlays).encode()
-    try:
+    with writing("the page", path, VisualizationError):
         write_file(file, content)
-    except OSError as error:
-        raise VisualizationError(
-            f"cannot write the page: {error.strerror}",
-            where=str(path),
-            fix="give the path of a file in a folder that exists",
-        ) from error
     return file
 
 

@@ -10,8 +10,8 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
+from npu_ir._torch.tracing import is_tracing
 from npu_runtime._torch.state import active_tracer, may_be_traced
-from npu_runtime._torch.tracing_context import is_tracing
 from npu_runtime.errors import CaptureError, TracingError
 
 

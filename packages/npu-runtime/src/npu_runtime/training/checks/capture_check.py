@@ -10,6 +10,7 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from npu_ir import Graph, NpuError
+from npu_ir.ops.execution import location_of
 from npu_runtime.errors import CaptureError
 from npu_runtime.planned import Plan
 from npu_runtime.training.checks.obstacles import (
@@ -18,7 +19,7 @@ from npu_runtime.training.checks.obstacles import (
     device_violations,
     graph_violations,
 )
-from npu_runtime.training.checks.violations import CaptureReport, Violation, node_location
+from npu_runtime.training.checks.violations import CaptureReport, Violation
 from npu_runtime.training.options import StepKeywords, StepOptions, accept, take
 from npu_runtime.training.step_function import LossFunction
 from npu_runtime.training.trace import make_step, trace_with_options
@@ -118,7 +119,7 @@ def _planned_allocations(plan: Plan) -> Iterator[Violation]:
             yield Violation(
                 "allocation",
                 f"%{item.value}, {item.bytes:,} bytes, is allocated in each run: {item.why}",
-                f"graph {graph.name!r}" if producer is None else node_location(producer),
+                f"graph {graph.name!r}" if producer is None else location_of(producer),
                 "nothing to do: it is part of the plan; an op with an out-variant would avoid it",
                 is_note=True,
             )

@@ -11,9 +11,10 @@ from npu_ir import Graph, OpNode, TensorType, Value
 from npu_ir.core.tensor_bytes import same_data
 from npu_ir.core.types import ScalarType
 from npu_ir.ops.effects import is_random, is_view
+from npu_ir.ops.execution import location_of
 from npu_ir.ops.schema import find_op
 from npu_runtime._torch.ops import OpOverload
-from npu_runtime.training.checks.violations import Violation, node_location
+from npu_runtime.training.checks.violations import Violation
 from npu_runtime.training.tracing.components import TrainingComponents
 
 # Namespaces whose ops draw from PyTorch's own generators, which a capture registers.
@@ -38,7 +39,7 @@ def _host_sync(node: OpNode, device: torch.device) -> Iterator[Violation]:  # no
     yield Violation(
         "host-sync",
         f"{node.op_type} reads the content of a tensor in Python: a replay would use the value of the trace",
-        node_location(node),
+        location_of(node),
         "keep it a tensor: no .item(), float() or comparison of tensors in Python",
     )
 
@@ -62,7 +63,7 @@ def _data_dependent_size(node: OpNode, device: torch.device) -> Iterator[Violati
         yield Violation(
             "data-dependent-size",
             f"{node.op_type} returns a number of elements that depends on data: memory cannot be planned",
-            node_location(node),
+            location_of(node),
             "use a mask and torch.where in place of nonzero(), masked_select() and boolean indices",
         )
 
@@ -73,7 +74,7 @@ def _other_device(node: OpNode, device: torch.device) -> Iterator[Violation]:
             yield Violation(
                 "other-device",
                 f"{node.op_type} works on {item} ({name}=), the step on {device}",
-                node_location(node),
+                location_of(node),
                 "make the tensor on the device of the step: "
                 f"device=x.device, or .to({str(device)!r}) before the step",
             )
@@ -88,7 +89,7 @@ def _unregistered_random(node: OpNode, device: torch.device) -> Iterator[Violati
         yield Violation(
             "unregistered-random",
             f"{node.op_type} draws from a generator of its own, whose state the graph does not have",
-            node_location(node),
+            location_of(node),
             "leave generator= out: a replay then draws from PyTorch's generator of the device, "
             "and advances it",
         )
@@ -97,7 +98,7 @@ def _unregistered_random(node: OpNode, device: torch.device) -> Iterator[Violati
         yield Violation(
             "unregistered-random",
             f"{node.op_type} draws random numbers, and nothing is known of its generator",
-            node_location(node),
+            location_of(node),
             "let the op take a seed and an offset as tensors, or draw with PyTorch and pass the numbers in",
         )
 
@@ -142,7 +143,7 @@ def _is_inexact(value: Value) -> bool:
 
 
 def _reader_location(value: Value, graph: Graph) -> str:
-    return next((node_location(node) for node in value.users), f"graph {graph.name!r}")
+    return next((location_of(node) for node in value.users), f"graph {graph.name!r}")
 
 
 def _accumulated_gradients(graph: Graph) -> Iterator[Violation]:
@@ -170,7 +171,7 @@ def _prepared_weights(graph: Graph) -> Iterator[Violation]:
         yield Violation(
             "prepared-weight",
             f"{target!r} is not trained, and the passes read it once: a step does not see it change",
-            node_location(reader),
+            location_of(reader),
             "to change it between steps, leave passes= to the default, or make the step again after",
             is_note=True,
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from npu_ir import OpNode
 from npu_runtime.errors import CaptureError
 
 
@@ -91,8 +90,3 @@ class CaptureReport:
             return f"{self.graph}: nothing prevents a capture"
         counts = f"{len(self.errors)} errors, {len(self.notes)} notes"
         return "\n".join([f"{self.graph}: {counts}", *map(str, self.violations)])
-
-
-def node_location(node: OpNode) -> str:
-    """Return the location of a node as text: its name, module and source line."""
-    return ", ".join(filter(None, (f"node {node.name!r}", str(node.provenance))))

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 from npu_ir import Graph, Value
 from npu_ir.core.literals import format_literal, literal_to_json
-from npu_ir.serial.atomic_write import staged_files
+from npu_ir.serial.atomic_write import staged_files, writing
 from npu_runtime.errors import CaptureError
 from npu_runtime.lowering.lowered_graph import LoweredGraph
 from npu_runtime.lowering.notation import (
@@ -130,17 +130,11 @@ def write_dumps(folder: str | os.PathLike[str], dumps: tuple[Dump, ...]) -> tupl
         for dump in dumps
         for ending, text in (("txt", dump.text), ("json", json.dumps(dump.data, indent=1)))
     }
-    try:
+    with writing("the dumps", path, CaptureError):
         path.mkdir(parents=True, exist_ok=True)
         with staged_files(path) as staging:
             for name, text in contents.items():
                 staging.write(functools.partial(_write, name, text))
-    except OSError as error:
-        raise CaptureError(
-            f"the dumps cannot be written: {error.strerror or error}",
-            where=str(path),
-            fix="check that this is a folder, and may be written to",
-        ) from error
     return tuple(path / name for name in contents)
 
 

@@ -11,11 +11,12 @@ import torch
 from torch.fx import GraphModule
 
 from npu_ir import NpuError
+from npu_ir._torch.tracing import is_tracing
 from npu_ir.capture.export_messages import HeldMessages
 from npu_ir.capture.model_guard import restore_model
 from npu_ir.core.isolation import pause_gc
 from npu_ir.core.structure import Structure, flatten, unflatten
-from npu_runtime._torch.tracing_context import TracingContext, is_tracing
+from npu_runtime._torch.tracing_context import TracingContext
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing.components import TrainingComponents
 from npu_runtime.training.tracing.functional_writes import replace_writes
