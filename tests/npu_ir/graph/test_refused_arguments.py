@@ -68,7 +68,7 @@ def test_a_page_in_a_folder_that_does_not_exist_is_refused_with_a_fix(tmp_path: 
     with pytest.raises(VisualizationError, match="the page cannot be written: No such file") as info:
         write_html(GRAPH, tmp_path / "absent" / "page.html")
 
-    assert info.value.fix == "give the path of a file in a folder that exists"
+    assert info.value.fix == "check that the folder exists, may be written to and has space left"
 
 
 @pytest.mark.parametrize("weights", [{1: torch.ones(2)}, {None: torch.ones(2), "weight": torch.ones(2)}])

@@ -37,8 +37,9 @@ def op_info(kind: str) -> dict[str, Any]:
 def make_op(
     node: OpNode, kind: str, inputs: Sequence[Operand], outputs: Sequence[Operand], **fields: float
 ) -> BackendOp:
-    """Return an op of a kind, with the fields of its attributes."""
-    schema_id, packed = attrs(op_info(kind)["schema"], **fields) if fields else (0, b"")
+    """Return an op of a kind, with the fields of its attributes; the others have their defaults."""
+    schema = op_info(kind)["schema"]
+    schema_id, packed = attrs(schema, **fields) if schema else (0, b"")
     return BackendOp(kind, tuple(inputs), tuple(outputs), (node,), schema_id=schema_id, attrs=packed)
 
 
