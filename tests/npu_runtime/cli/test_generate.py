@@ -93,6 +93,14 @@ def test_a_text_that_is_drawn_depends_on_the_seed(folder: Path, capsys: Capture)
         (["FOLDER", ""], "the tokenizer makes no tokens of the text"),
         (["FOLDER", "text", "--temperature", "-1"], "temperature is -1.0, not a number of 0 or more"),
         (["FOLDER", "text", "--max-length", "5"], "the cache has 5 positions"),
+        (
+            ["FOLDER", "text", "--max-new-tokens", "5000"],
+            "the text has 4 tokens, and --max-new-tokens is 5000: the model has 2048 positions",
+        ),
+        (
+            ["FOLDER", "text", "--seed", str(2**64)],
+            "seed is 18446744073709551616, not an integer from 0 to 2**64",
+        ),
     ],
 )
 def test_wrong_uses_are_refused(words: list[str], message: str, folder: Path, capsys: Capture) -> None:

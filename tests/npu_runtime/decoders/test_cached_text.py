@@ -86,15 +86,19 @@ def test_samplings_that_are_long_past_are_forgotten(monkeypatch: pytest.MonkeyPa
 BAD_CALLS: dict[str, tuple[Callable[[Decoder], Any], str]] = {
     "stop is a number": (
         lambda made: made.generate(PROMPTS, max_new_tokens=3, stop=5),  # type: ignore[arg-type]
-        r"stop is a sequence of tokens, integers, not 5",
+        r"stop is a sequence of integers, not 5",
     ),
     "stop has fractions": (
         lambda made: made.generate(PROMPTS, max_new_tokens=3, stop=[5.5]),  # type: ignore[list-item]
-        r"stop is a sequence of tokens, integers, not \[5\.5\]",
+        r"stop is a sequence of integers, not \[5\.5\]",
     ),
     "stop is too large": (
         lambda made: made.generate(PROMPTS, max_new_tokens=3, stop=[2**64]),
-        r"stop is a sequence of tokens, integers, not \[18446744073709551616\]",
+        r"stop is a sequence of integers, not \[18446744073709551616\]",
+    ),
+    "padding has fractions": (
+        lambda made: made.generate(PROMPTS, max_new_tokens=3, padding=[1.7, 0]),  # type: ignore[list-item]
+        r"padding is a sequence of integers, not \[1\.7, 0\]",
     ),
     "padding of more rows": (
         lambda made: list(made.stream(PROMPTS, max_new_tokens=3, padding=[0, 0, 0], sampling=PENALTY)),

@@ -223,7 +223,11 @@ def test_wrong_calls_are_refused(call: Any, message: str, made: Decoder) -> None
         "a string": ({"temperature": "1"}, "temperature is '1', not a number of 0 or more"),
         "a truth value": ({"top_k": True}, "top_k is True, not an integer of 1 or more"),
         "not a number": ({"temperature": float("nan")}, "temperature is nan, not a number"),
-        "seed": ({"seed": 0.5}, "seed is 0.5, not an integer of 0 or more"),
+        "seed": ({"seed": 0.5}, "seed is 0.5, not an integer from 0 to"),
+        "a large seed": (
+            {"seed": 2**64},
+            r"seed is 18446744073709551616, not an integer from 0 to 2\*\*64 - 1",
+        ),
         "repetition_penalty": (
             {"repetition_penalty": 0.0},
             "repetition_penalty is 0.0, not a number above 0",

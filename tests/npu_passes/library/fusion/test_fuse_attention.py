@@ -226,6 +226,24 @@ def test_attentions_with_open_sizes_are_fused() -> None:
     assert str(node.outputs[0].type) == "f32[batch, 3, length, 8]@[24*length, 8, 24, 1]"
 
 
+class Window(torch.nn.Module):
+    """Attends from rows between two places that are numbers of a tensor."""
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, places: Tensor) -> Tensor:
+        first, last = places[0].item(), places[1].item()
+        return (q.index_select(2, torch.arange(first, last)) @ k.mT).softmax(-1) @ v
+
+
+def test_rows_whose_number_may_be_negative_are_no_attention() -> None:
+    graph = extract_ir(Window(), (*qkv(), torch.tensor([1, 4])))
+
+    result = PassManager([FuseAttention]).run(graph)
+
+    assert not list(result.graph.nodes_of(SDPA))
+    (found,) = reasons(result)
+    assert "of which a size may be negative" in found
+
+
 def cast(x: Tensor) -> Tensor:
     return x.to(torch.float32)
 

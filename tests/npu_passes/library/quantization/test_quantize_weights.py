@@ -59,6 +59,21 @@ def test_a_linear_layer_reads_integers_that_the_prologue_makes(bits: int, bias: 
     assert scales.tensor_type.static_shape == ((48, 1) if bits == 8 else (48, 2))
 
 
+@each_row("block", [32, 24])  # of 24, the last one of a group has fewer elements
+def test_activations_of_open_sizes_are_rounded(block: int) -> None:
+    model, x = nn.Linear(64, 48), torch.randn(5, 64)
+    rows = torch.export.Dim("rows", min=1, max=100)
+    graph = extract_ir(model, (x,), dynamic_shapes={"input": {0: rows}})
+    item = QuantizeWeights(activations="int8", block=block)
+
+    found = PassManager([item]).run(graph).graph
+
+    assert ops(found) == {DYNAMIC: 1}
+    fixed = quantized(model, x, activations="int8", block=block)
+    results = [IRExecutor(each, weights=model.state_dict(), passes=None)(x) for each in (found, fixed)]
+    torch.testing.assert_close(results[0], results[1], rtol=1e-6, atol=1e-6)
+
+
 @each_row("bits", [8, 4])
 def test_activations_are_rounded_where_that_is_asked_for(bits: int) -> None:
     model, x = nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 32)).eval(), torch.randn(2, 5, 64)

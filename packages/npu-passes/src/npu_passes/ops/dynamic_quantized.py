@@ -9,7 +9,6 @@ this module registers the op with PyTorch.
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from npu_passes.errors import PassError
@@ -84,7 +83,9 @@ def round_activations(input: Tensor, group: int, block: int) -> tuple[Tensor, Te
         return input.to(torch.int8), input.new_zeros(*input.shape[:-1], 0, 0)
     rows, blocks = input.shape[:-1], -(-group // block)
     grouped = input.reshape(*rows, length // group, group)
-    padded = F.pad(grouped, (0, blocks * block - group)).reshape(*rows, length // group, blocks, block)
+    if missing := blocks * block - group:  # not by F.pad: it assumes open sizes (torch 2.13)
+        grouped = torch.cat([grouped, grouped.new_zeros(*rows, length // group, missing)], -1)
+    padded = grouped.reshape(*rows, length // group, blocks, block)
     largest = padded.abs().amax(-1, keepdim=True)
     # Division by a number is multiplication by its reciprocal on a GPU (torch 2.13).
     scales = largest / torch.full_like(largest, _LARGEST)

@@ -92,9 +92,18 @@ def run(options: argparse.Namespace) -> None:
     length = options.max_length or known + options.max_new_tokens - 1
     options.progress.stage("capturing the model")
     source_length = prompt.shape[1] if has_encoder else None
-    graphs = extract_decoder(
-        options.folder, max_length=length, max_source_length=source_length, quantize=options.quantize
-    )
+    try:
+        graphs = extract_decoder(
+            options.folder, max_length=length, max_source_length=source_length, quantize=options.quantize
+        )
+    except UsageError as error:
+        if options.max_length or "max_length" not in error.message:
+            raise
+        raise UsageError(
+            f"the text has {known} tokens, and --max-new-tokens is {options.max_new_tokens}: {error.message}",
+            where=error.where,
+            fix="give a smaller --max-new-tokens",
+        ) from error
     options.progress.stage("preparing weights")
     backend = select_backends(options.backend) if options.backend else None
     decoder = Decoder(graphs, options.folder, backend=backend, threads=options.threads)

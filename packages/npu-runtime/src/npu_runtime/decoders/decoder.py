@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from npu_ir import SerializationError, load_weights
+from npu_ir import SerializationError
 from npu_ir.errors import UsageError
 from npu_ir.plugins.backend import Backend
 from npu_runtime._torch.opaque_calls import opaque
 from npu_runtime.decoders.cached_text import CachedText
+from npu_runtime.decoders.checkpoint import read_checkpoint
 from npu_runtime.decoders.choices import Choices
 from npu_runtime.decoders.executors import ExecutorOptions, make_encoder, make_executors
 from npu_runtime.decoders.extract import DecoderGraphs
@@ -42,7 +43,8 @@ class Decoder:
     Args:
         graphs: The graphs of the model.
         weights: Weights by ``state_dict`` key; or the path of a checkpoint, as `IRExecutor` takes it, which
-            is mapped, not copied.
+            is mapped, not copied. A folder whose weights have other names than the model's, or are in parts,
+            is loaded by transformers.
         backend: As for `IRExecutor`, like the next three.
         passes: Likewise.
         device: Likewise.
@@ -69,7 +71,7 @@ class Decoder:
         self.graphs = graphs
         self._turn = Turn()
         if isinstance(weights, (str, os.PathLike)):
-            weights = load_weights(weights, graphs.by_count[1])
+            weights = read_checkpoint(weights, graphs)
         weights = {**graphs.positions, **weights}
         options = ExecutorOptions(backend, passes, device, threads)
         self._executors = make_executors(graphs, weights, options)

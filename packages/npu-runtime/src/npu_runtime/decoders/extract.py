@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-import functools
 import importlib.util
 import inspect
 import os
 import types
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from npu_ir import ConversionError, Graph, extract_ir
+from npu_ir import ConversionError, Graph, NpuError, extract_ir
+from npu_ir.core.node import external_names
 from npu_ir.errors import UsageError
 from npu_passes import Pass, PassManager
 from npu_passes.library.quantization.quantize_weights import QuantizeWeights
+from npu_runtime._torch.tensors import find_data_problem
 from npu_runtime.errors import GenerationWarning
 
 if TYPE_CHECKING:
@@ -33,8 +34,12 @@ _NOT_FOLLOWED = (
     *("forced_bos_token_id", "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens"),
     *("bad_words_ids", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "min_length"),
     *("min_new_tokens", "num_beams", "sequence_bias", "exponential_decay_length_penalty"),
-    *("repetition_penalty", "encoder_repetition_penalty", "forced_decoder_ids"),
+    *("repetition_penalty", "encoder_repetition_penalty", "forced_decoder_ids", "guidance_scale"),
+    *("watermarking_config", "penalty_alpha", "force_words_ids", "constraints", "stop_strings"),
+    *("min_p", "typical_p", "top_h", "epsilon_cutoff", "eta_cutoff"),
 )
+# Models that place their masks by the number of keys, which is that of the whole cache here.
+_WITHOUT_FIXED_CACHE = ("gpt_neo",)
 _USUAL_LENGTH = 2048
 _USUAL_SOURCE_LENGTH = 512
 QUANTIZATIONS: Mapping[str, Pass] = types.MappingProxyType(
@@ -116,30 +121,57 @@ def extract_decoder(
             pass that does it, such as ``QuantizeWeights(bits=4, skip=("lm_head.weight",))``.
 
     Raises:
-        ConversionError: The model cannot be captured; it keeps something else than keys and values; or its
-            encoder reads something else than text or sound.
+        ConversionError: The model cannot be captured; it keeps something else than keys and values; it has
+            a buffer that no checkpoint has and that is not initialized; or its encoder reads something else
+            than text or sound.
         UsageError: A number is not positive, the model has fewer positions, transformers is not installed, or
             there is no such quantization.
     """
     require_transformers()
     passes = _quantization_of(quantize)
     _require_numbers(None, max_batch=[max_batch], counts=counts)
+    try:
+        return _capture(model, max_batch, max_length, counts, max_source_length, passes)
+    except NpuError:
+        raise
+    except Exception as error:  # of transformers, of any type
+        reason = (str(error).strip() or type(error).__name__).partition("\n")[0]
+        raise ConversionError(
+            f"the model cannot be captured with a cache: {type(error).__name__}: {reason}",
+            where="extract_decoder",
+            fix="see whether transformers generates with it and cache_implementation='static', or capture one"
+            " step by extract_ir",
+        ) from error
+
+
+def _capture(
+    model: Any,
+    max_batch: int,
+    max_length: int | None,
+    counts: Sequence[int],
+    max_source_length: int | None,
+    passes: Sequence[Pass],
+) -> DecoderGraphs:
     config = _configuration_of(model)
     max_length = _length_of(config, _USUAL_LENGTH, max_length=max_length)
     from npu_runtime.decoders.fixed_cache import FixedCache
 
     made = _on_meta(config, model)
     encoder = _encoder_of(made, max_batch, max_source_length)
-    constants = _constant_buffers(made)
+    constants = _constant_buffers(made, model)
     cache = FixedCache(made, max_batch, max_length, encoder)
     at_once = (1,) if cache.is_recurrent else (1, *(count for count in counts if count <= max_length))
-    extract = functools.partial(_extract, made, cache, encoder, max_batch, max_length)
+    by_count = {
+        count: _extract(made, cache, encoder, max_batch, max_length, count) for count in sorted(set(at_once))
+    }
+    constants |= _empty_cache(made)
+    _require_state(made, model, by_count[1], constants)
     generation = _generation_of(model, made)
     return DecoderGraphs(
-        {count: _rewrite(extract(count), passes) for count in sorted(set(at_once))},
+        {count: _rewrite(graph, passes) for count, graph in by_count.items()},
         max_batch,
         max_length,
-        {**constants, **_empty_cache(made)},
+        constants,
         _stop_tokens(generation),
         made.config.get_text_config(decoder=True).vocab_size,
         cache.is_recurrent,
@@ -149,11 +181,32 @@ def extract_decoder(
     )
 
 
+def _require_state(made: Any, model: Any, graph: Graph, constants: Mapping[str, Tensor]) -> None:
+    """Refuse a graph that keeps nothing of a token, or reads a buffer whose content nobody knows."""
+    name = type(made).__name__
+    if not graph.updates or made.config.model_type in _WITHOUT_FIXED_CACHE:
+        raise ConversionError(
+            f"{name} does not write its keys and values, or its state, into a cache of fixed size",
+            where="extract_decoder",
+            fix="generate with transformers",
+        )
+    known = {*made.state_dict(), *constants}
+    for names in map(external_names, graph.weights):
+        if not known.intersection(names):
+            raise ConversionError(
+                f"{name} has a buffer {names[0]!r} that is in no checkpoint, and that its"
+                " initialization does not fill",
+                where="extract_decoder",
+                fix="register it as persistent, or fill it where the model is initialized"
+                + ("" if isinstance(model, nn.Module) else "; or give the model itself, with data in it"),
+            )
+
+
 def _length_of(config: Any, usual: int, **given: int | None) -> int:
     """Return a length that is given by name, or else the usual one if the model has as many positions."""
     text = config.get_text_config(decoder=True)
     named = (getattr(text, name, None) for name in ("max_position_embeddings", "max_target_positions"))
-    positions = next((number for number in named if number is not None), None)
+    positions = next((number for number in named if number is not None and number > 0), None)
     ((name, length),) = given.items()
     if length is None:
         return min(usual, positions or usual)
@@ -282,19 +335,31 @@ def _sinusoidal_positions(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _on_meta(config: Any, model: Any) -> Any:
-    """Return a model of random weights that have no data, in the dtypes of a model that is given."""
+    """Return a model of random weights that have no data, in the dtypes of a model that is given.
+
+    Otherwise in those in which transformers loads it: buffers that no checkpoint has, such as the frequencies
+    of rotary embeddings, are as the model makes them, which may be more precise than its weights.
+    """
     with torch.device("meta"):
-        made: nn.Module = _automatic_class(config).from_config(config)
-    wanted = getattr(model, "dtype", None) or getattr(config, "dtype", None) or torch.float32
-    made.to(
-        getattr(torch, wanted) if isinstance(wanted, str) else wanted
-    )  # a name in what was read from a file
-    if isinstance(model, nn.Module):  # some parts may be more precise than the others
-        types = {name: item.dtype for name, item in model.named_parameters()}
-        for name, item in made.named_parameters():
-            item.data = item.data.to(types.get(name, item.dtype))
+        made: nn.Module = automatic_class(config).from_config(config)
+    made.to("meta")  # a class may make buffers elsewhere
+    given = dict(_tensors(model)) if isinstance(model, nn.Module) else {}
+    wanted = getattr(config, "dtype", None) or torch.float32
+    dtype = getattr(torch, wanted) if isinstance(wanted, str) else wanted  # a name in what a file says
+    stored = made.state_dict()
+    for name, item in _tensors(made):
+        if name in given:
+            item.data = item.data.to(given[name].dtype)
+        elif name in stored and item.is_floating_point():
+            item.data = item.data.to(dtype)
     _multiply_experts_one_by_one(made)
     return made.eval()
+
+
+def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield the parameters and buffers of a model, with their names."""
+    yield from model.named_parameters()
+    yield from model.named_buffers()
 
 
 def _multiply_experts_one_by_one(model: Any) -> None:
@@ -307,7 +372,7 @@ def _multiply_experts_one_by_one(model: Any) -> None:
         model.set_experts_implementation("batched_mm")
 
 
-def _automatic_class(config: Any) -> Any:
+def automatic_class(config: Any) -> Any:
     """Return the class of transformers that makes a model that generates text of a configuration."""
     import transformers
 
@@ -324,20 +389,43 @@ def _automatic_class(config: Any) -> Any:
     )
 
 
-def _constant_buffers(model: nn.Module) -> dict[str, Tensor]:
-    """Return the content of buffers that no checkpoint has, which the model initializes by itself."""
-    found = {}
-    for path, module in model.named_modules():
-        names = [name for name in module._non_persistent_buffers_set if module._buffers[name] is not None]
-        if not names:
-            continue
-        before = dict(module._buffers)
-        module._buffers.update({name: torch.empty_like(before[name], device="cpu") for name in names})
-        with torch.no_grad():
-            model._init_weights(module)  # type: ignore[operator]
-        found.update({f"{path}.{name}" if path else name: module._buffers[name] for name in names})
-        module._buffers.update(before)
+def _constant_buffers(made: nn.Module, model: Any) -> dict[str, Tensor]:
+    """Return the content of buffers that no checkpoint has.
+
+    They are as a model that is given has them, or else as the model on ``meta`` initializes them by itself:
+    those that it does not fill are left out.
+    """
+    given = dict(model.named_buffers()) if isinstance(model, nn.Module) else {}
+    found: dict[str, Tensor] = {}
+    for path, module in made.named_modules():
+        names = {
+            name: f"{path}.{name}" if path else name
+            for name in module._non_persistent_buffers_set
+            if module._buffers[name] is not None
+        }
+        known = {
+            full: given[full].detach().to("cpu", copy=True)
+            for full in names.values()
+            if full in given and find_data_problem(given[full]) is None
+        }
+        if len(known) < len(names):
+            zeros, ones = (_initialized(made, module, names, fill) for fill in (0, 1))
+            found |= {names[name]: item for name, item in zeros.items() if torch.equal(item, ones[name])}
+        found |= known
     return found
+
+
+def _initialized(model: Any, module: nn.Module, names: Iterable[str], fill: int) -> dict[str, Tensor]:
+    """Return buffers of a module after its initialization, before which they are full of a number."""
+    before = dict(module._buffers)
+    filled = {name: torch.full_like(module.get_buffer(name), fill, device="cpu") for name in names}
+    try:
+        module._buffers.update(filled)
+        with torch.no_grad():
+            model._init_weights(module)
+        return {name: module.get_buffer(name) for name in filled}
+    finally:
+        module._buffers.update(before)
 
 
 def _extract(

@@ -5,6 +5,7 @@ Needs transformers: imported by `extract.py` where somebody captures a decoder.
 
 from __future__ import annotations
 
+import copy
 import inspect
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +89,7 @@ class FixedCache:
 
     def __init__(self, model: nn.Module, batch: int, length: int, encoder: Encoder | None) -> None:
         config: Any = model.config
-        self.cache = StaticCache(config=config.get_text_config(decoder=True), max_cache_len=length)
+        self.cache = StaticCache(config=_decoder_config(config), max_cache_len=length)
         kinds = {type(layer) for layer in self.cache.layers}
         self.is_recurrent = LinearAttentionLayer in kinds
         for index, layer in enumerate(self.cache.layers):
@@ -141,6 +142,16 @@ class FixedCache:
         for layer in self.cache.layers:
             if isinstance(layer, FixedLayer):
                 layer.start = start
+
+
+def _decoder_config(config: Any) -> Any:
+    """Return the configuration whose number of layers is that of the decoder."""
+    text = config.get_text_config(decoder=True)
+    layers = getattr(text, "num_decoder_layers", None)
+    if layers is not None and layers != text.num_hidden_layers:  # those of the encoder (T5)
+        text = copy.deepcopy(text)
+        text.num_hidden_layers = layers
+    return text
 
 
 def name_of_cache(model: nn.Module) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from npu_ir.errors import UsageError
 
-_SMALLEST = math.ulp(0.0)
+_SMALLEST, _LARGEST = math.ulp(0.0), sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,16 +43,15 @@ class Sampling:
         return self.repetition_penalty != 1.0
 
     def __post_init__(self) -> None:
-        for name, kinds, lowest, range_text in (
-            ("temperature", (int, float), 0, "a number of 0 or more"),
-            ("top_k", (int, type(None)), 1, "an integer of 1 or more"),
-            ("top_p", (int, float, type(None)), _SMALLEST, "a number above 0, and at most 1"),
-            ("repetition_penalty", (int, float), _SMALLEST, "a number above 0"),
-            ("seed", (int,), 0, "an integer of 0 or more"),
+        for name, kinds, lowest, highest, range_text in (
+            ("temperature", (int, float), 0, _LARGEST, "a number of 0 or more"),
+            ("top_k", (int, type(None)), 1, _LARGEST, "an integer of 1 or more"),
+            ("top_p", (int, float, type(None)), _SMALLEST, 1, "a number above 0, and at most 1"),
+            ("repetition_penalty", (int, float), _SMALLEST, _LARGEST, "a number above 0"),
+            ("seed", (int,), 0, 2**64 - 1, "an integer from 0 to 2**64 - 1"),
         ):
             given = getattr(self, name)
-            is_right = type(given) in kinds and (given is None or lowest <= given < math.inf)
-            if not is_right or (name == "top_p" and given is not None and given > 1):
+            if type(given) not in kinds or not (given is None or lowest <= given <= highest):
                 raise UsageError(f"{name} is {given!r}, not {range_text}", where="Sampling")
 
 

@@ -66,7 +66,7 @@ def checked_padding(graphs: DecoderGraphs, padding: Sequence[int], length: int) 
     Raises:
         UsageError: The model reads padding, or these are not such numbers.
     """
-    numbers = [int(item) for item in padding]
+    numbers = _integers(padding, "padding", "padding=[0, 2]")
     if any(numbers) and (graphs.is_recurrent or graphs.encoder is not None):
         kind = "a recurrent state" if graphs.is_recurrent else "an encoder"
         raise UsageError(
@@ -87,8 +87,12 @@ def checked_stop(stop: Sequence[int]) -> list[int]:
     Raises:
         UsageError: These are not tokens.
     """
+    return _integers(stop, "stop", "stop=[token]")
+
+
+def _integers(given: Sequence[int], name: str, fix: str) -> list[int]:
     with contextlib.suppress(TypeError):
-        numbers = [operator.index(item) for item in stop]
+        numbers = [operator.index(item) for item in given]
         if all(-(2**63) <= item < 2**63 for item in numbers):
             return numbers
-    raise UsageError(f"stop is a sequence of tokens, integers, not {stop!r}", fix="stop=[token]")
+    raise UsageError(f"{name} is a sequence of integers, not {given!r}", fix=fix)

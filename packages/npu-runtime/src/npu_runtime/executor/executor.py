@@ -274,9 +274,10 @@ class IRExecutor:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, updates: Updates | None = None) -> IRExecutor:
-        """Return the executor that `save` wrote to a file; its results are the same to the bit.
+        """Return the executor that `save` wrote to a file.
 
-        Where sizes are open, they are those of an executor with ``max_fixed_sizes=0``.
+        Its results are the same to the bit. Where sizes are open, they are those of an executor with
+        ``max_fixed_sizes=0``, within the tolerance of the passes.
 
         Weights are mapped from the file, which may be replaced or removed meanwhile. `state_dict` and
         `load_state_dict` are refused if some weights are there only in another form: folded or packed.

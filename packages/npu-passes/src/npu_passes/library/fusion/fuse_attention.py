@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
 import torch
 
-from npu_ir import Graph, OpNode, Value
+from npu_ir import Expr, Graph, OpNode, Value
 from npu_passes.core.base import Pass, within
 from npu_passes.core.edit import Edit
 from npu_passes.library.fusion.attention import PRODUCTS, Attention, NoAttentionError
@@ -13,6 +17,7 @@ from npu_passes.library.fusion.attention_matcher import read_attention
 from npu_passes.rewriting.value_replacement import match_strides
 
 _RULE = "attention"
+_LARGE = 64  # of sizes that are tried
 _ATTENTION = "aten.scaled_dot_product_attention.default"
 
 
@@ -62,6 +67,7 @@ class FuseAttention(Pass):
                 attention = read_attention(node)
                 if attention is not None:
                     require_known_rows(attention)
+                    _require_positive_sizes(graph, attention)
                     self._require_other_softmax(attention)
             except NoAttentionError as error:
                 self.refuse(node, str(error), _RULE)
@@ -87,6 +93,26 @@ class FuseAttention(Pass):
             if new.tensor_type.rank > old.tensor_type.rank:
                 new = edit.call("aten.flatten.using_ints", new, 0, 1)
             _replace_result(edit, old, new)
+
+
+def _require_positive_sizes(graph: Graph, attention: Attention) -> None:
+    """Raise if a size is a difference that may be negative: PyTorch does not infer the result."""
+    for value in (attention.query, attention.key, attention.value):
+        for size in value.tensor_type.shape:
+            if isinstance(size, Expr) and any(number < 0 for number in _examples_of(size, graph)):
+                raise NoAttentionError(f"%{value.name} is {value.type}, of which a size may be negative")
+
+
+def _examples_of(size: Expr, graph: Graph) -> Iterator[Any]:
+    """Yield a size for symbols that are small or larger."""
+    names = sorted(size.symbols)
+    ranges = [graph.symbols[name] for name in names]
+    for numbers in itertools.product((0, _LARGE), repeat=len(names)):
+        inside = (
+            min(max(number, range.low or 0), _LARGE if range.high is None else range.high)
+            for number, range in zip(numbers, ranges, strict=True)
+        )
+        yield size.substitute(dict(zip(names, inside, strict=True)))
 
 
 def _replace_result(edit: Edit, old: Value, new: Value) -> None:
