@@ -3,6 +3,7 @@
 import ast
 import inspect
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -179,3 +180,15 @@ def test_every_folder_of_the_sources_has_a_test_in_the_smoke_tier() -> None:
         folders = {folder for folder in folders_with(package / "src" / name, "*.py") if "/" not in folder}
 
         assert folders - {"_torch"} - marked == set(), name
+
+
+def test_the_root_has_no_file_that_something_left_there() -> None:
+    known = {
+        *(".ci", ".gitignore", ".pre-commit-config.yaml", "ARCHITECTURE.md", "CHANGELOG.md"),
+        *("CONTRIBUTING.md", "LICENSE", "README.md", "benchmarks", "constraints.txt", "docs", "examples"),
+        *("noxfile.py", "packages", "pyproject.toml", "tests", "tools"),
+    }
+
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, text=True, capture_output=True, check=True)
+
+    assert {line.partition("/")[0] for line in tracked.stdout.splitlines()} - known == set()

@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from tests.support.corpus.case import Function
+
 CHANNELS = 8
 Layer = Callable[[], nn.Module]
 
@@ -21,17 +23,6 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         return x + self.inner(x)
-
-
-class Function(nn.Module):
-    """A function of one tensor as a layer."""
-
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Any:
-        return self.function(x)
 
 
 class Attention(nn.Module):

@@ -15,18 +15,10 @@ from torch import Tensor
 from npu_cuda.backend import HostBackend
 from npu_ir import extract_ir
 from npu_runtime import IRExecutor, TrainStep
+from tests.support.corpus.case import Function
 from tests.support.tiers import examples
 
 HOST = HostBackend()
-
-
-class Function(torch.nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Tensor) -> Any:
-        return self.function(*inputs)
 
 
 def check_on_host(function: Callable[..., Any], *inputs: Tensor, rtol: float = 1e-4) -> None:

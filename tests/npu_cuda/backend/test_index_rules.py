@@ -12,6 +12,7 @@ from npu_ir import BackendError, Graph, OpNode, extract_ir, parse_ir
 from npu_ir.plugins.backend import Backend
 from npu_runtime import IRExecutor
 from tests.support.backends.native_backends import HOST, NATIVE_BACKENDS
+from tests.support.corpus.case import Function
 
 aten = torch.ops.aten
 
@@ -84,15 +85,6 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "full": (lambda x: x + torch.full((6, 5), 2.5), (X,)),
     "new_zeros": (lambda x: x + x.new_zeros(6, 5), (X,)),
 }
-
-
-class Function(nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Tensor) -> Any:
-        return self.function(*inputs)
 
 
 def run(backend: Backend, graph: Graph, inputs: tuple[Tensor, ...]) -> list[Tensor]:
