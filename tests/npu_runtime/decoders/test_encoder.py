@@ -149,10 +149,11 @@ def test_options_that_are_not_followed_are_warned_of() -> None:
     model.generation_config.no_repeat_ngram_size = 3
     model.generation_config.decoder_start_token_id = [4, 4]
 
-    with pytest.warns(GenerationWarning, match="comes with no_repeat_ngram_size for generate"):
+    with pytest.warns(GenerationWarning, match="comes with no_repeat_ngram_size for generate") as caught:
         graphs = extract_decoder(model, max_batch=2, max_length=4, counts=(), max_source_length=4)
 
     assert graphs.start == 4
+    assert caught[0].filename == __file__
 
 
 def test_a_model_without_an_encoder_reads_no_source() -> None:

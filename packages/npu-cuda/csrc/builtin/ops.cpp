@@ -22,19 +22,6 @@
 #include "ops/rows/rows.h"
 
 namespace npu {
-namespace {
-
-template <class T>
-using Lists = std::initializer_list<std::vector<T>>;
-
-template <class T>
-std::vector<T> joined(Lists<T> lists) {
-  std::vector<T> all;
-  for (const std::vector<T>& list : lists) all.insert(all.end(), list.begin(), list.end());
-  return all;
-}
-
-}  // namespace
 
 std::vector<OpInfo> builtin_ops() {
   return joined<OpInfo>({

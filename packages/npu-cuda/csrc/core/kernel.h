@@ -3,8 +3,10 @@
 // the bindings; the registry and dispatch see no difference.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/call.h"
 
@@ -62,6 +64,13 @@ class Kernel {
 };
 
 using KernelPtr = std::shared_ptr<const Kernel>;
+
+template <class T>
+std::vector<T> joined(std::initializer_list<std::vector<T>> lists) {
+  std::vector<T> all;
+  for (const std::vector<T>& list : lists) all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
 
 struct KernelFunctions {
   Status (*supported)(const OpCall& call);

@@ -151,12 +151,6 @@ OpInfo info(OpKind kind, const char* name, int min_inputs, int max_inputs, std::
   return made;
 }
 
-std::vector<KernelPtr> joined(std::initializer_list<std::vector<KernelPtr>> parts) {
-  std::vector<KernelPtr> all;
-  for (const auto& part : parts) all.insert(all.end(), part.begin(), part.end());
-  return all;
-}
-
 }  // namespace
 
 std::vector<OpInfo> infos() {
@@ -392,13 +386,13 @@ Status top_supported(const OpCall& call) {
 }
 
 std::vector<KernelPtr> host_kernels() {
-  return joined({reading_host_kernels(), writing_host_kernels(), making_host_kernels(),
+  return joined<KernelPtr>({reading_host_kernels(), writing_host_kernels(), making_host_kernels(),
                  sorting_host_kernels(), top_host_kernels(), copying_kernels(DeviceType::Host)});
 }
 
 #ifdef NPU_WITH_CUDA
 std::vector<KernelPtr> cuda_kernels() {
-  return joined({reading_cuda_kernels(), writing_cuda_kernels(), making_cuda_kernels(),
+  return joined<KernelPtr>({reading_cuda_kernels(), writing_cuda_kernels(), making_cuda_kernels(),
                  sorting_cuda_kernels(), copying_kernels(DeviceType::Cuda)});
 }
 #endif

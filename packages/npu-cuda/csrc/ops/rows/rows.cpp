@@ -37,12 +37,6 @@ void add_all(Ops<Fns...>, std::vector<OpInfo>* all) {
   (add(info_of<Fns>(), all), ...);
 }
 
-std::vector<KernelPtr> joined(std::initializer_list<std::vector<KernelPtr>> parts) {
-  std::vector<KernelPtr> all;
-  for (const auto& part : parts) all.insert(all.end(), part.begin(), part.end());
-  return all;
-}
-
 }  // namespace
 
 std::vector<OpInfo> infos() {
@@ -54,12 +48,12 @@ std::vector<OpInfo> infos() {
 }
 
 std::vector<KernelPtr> host_kernels() {
-  return joined({softmaxes_of_host(), norms_of_host(), norm_gradients_of_host()});
+  return joined<KernelPtr>({softmaxes_of_host(), norms_of_host(), norm_gradients_of_host()});
 }
 
 #ifdef NPU_WITH_CUDA
 std::vector<KernelPtr> cuda_kernels() {
-  return joined({softmaxes_of_cuda(), norms_of_cuda(), norm_gradients_of_cuda()});
+  return joined<KernelPtr>({softmaxes_of_cuda(), norms_of_cuda(), norm_gradients_of_cuda()});
 }
 #endif
 

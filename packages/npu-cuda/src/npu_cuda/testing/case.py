@@ -63,20 +63,20 @@ class Refusal:
     """An invalid call and its expected failure.
 
     Attributes:
-        status: What op_call reports. launch_by_id reports InvalidArgument: its caller vouches for the kernel.
         match: Part of the error text of op_call.
         raw_attrs: Schema id and bytes, in place of ``attrs``.
         overlaps: Output index to the input whose memory it shares, and its offset in elements.
+        status: What op_call reports. launch_by_id reports InvalidArgument: its caller vouches for the kernel.
     """
 
     name: str
     inputs: tuple[TensorLayout, ...]
     outputs: tuple[TensorLayout, ...]
-    status: Literal["InvalidArgument", "NotImplemented"]
     match: str
     attrs: Attrs = field(default_factory=dict)
     raw_attrs: tuple[int, bytes] | None = None
     overlaps: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    status: Literal["InvalidArgument", "NotImplemented"] = "NotImplemented"
 
 
 @dataclass(frozen=True, slots=True)

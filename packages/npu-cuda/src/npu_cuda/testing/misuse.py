@@ -21,14 +21,14 @@ def misuses(op: str, case: Case) -> Iterator[Refusal]:
     takes = f"{op} takes {least}"
     inputs, outputs = case.inputs, case.outputs
     if least > 0:
-        yield Refusal("an input is missing", inputs[: least - 1], outputs, "InvalidArgument", takes)
+        yield Refusal("an input is missing", inputs[: least - 1], outputs, takes, status="InvalidArgument")
     if info["lists"] == (0, 0) or info["lists"][1]:  # else a list has any length
         too_many = ((inputs or outputs) * (most + 1))[: most + 1]
-        yield Refusal("an input too many", too_many, outputs, "InvalidArgument", takes)
-    yield Refusal("no output", inputs, (), "InvalidArgument", takes)
-    yield Refusal("an output too many", inputs, outputs * 2, "InvalidArgument", takes)
+        yield Refusal("an input too many", too_many, outputs, takes, status="InvalidArgument")
+    yield Refusal("no output", inputs, (), takes, status="InvalidArgument")
+    yield Refusal("an output too many", inputs, outputs * 2, takes, status="InvalidArgument")
     for name, raw, text in _wrong_attrs(info["schema"]):
-        yield Refusal(name, inputs, outputs, "InvalidArgument", text, raw_attrs=raw)
+        yield Refusal(name, inputs, outputs, text, raw_attrs=raw, status="InvalidArgument")
 
 
 def _wrong_attrs(schema: str | None) -> Iterator[tuple[str, tuple[int, bytes], str]]:

@@ -7,7 +7,6 @@ of training steps batch x channels x height x width.
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Callable, Mapping
 
@@ -154,17 +153,9 @@ def _patch_runs(item: Convolution) -> int:
     return 0 if item.kernel == (1, 1) else math.prod(item.kernel) * item.positions
 
 
-class Kernel(enum.Enum):
-    """Kernel that computes a convolution in channels-last."""
-
-    PLAIN = enum.auto()  # aten.conv2d
-    PACKED = enum.auto()  # oneDNN with packed weights
-    WINOGRAD = enum.auto()
-
-
-def direct_kernel(item: Convolution) -> Kernel:
-    """Return the faster one of the direct kernels, which are all but Winograd's."""
-    return Kernel.PACKED if _fused_seconds(item) < plain_seconds(item) else Kernel.PLAIN
+def packing_pays(item: Convolution) -> bool:
+    """Return whether oneDNN with packed weights computes it faster than ``aten.conv2d`` does."""
+    return _fused_seconds(item) < plain_seconds(item)
 
 
 def winograd_tile(item: Convolution) -> int | None:

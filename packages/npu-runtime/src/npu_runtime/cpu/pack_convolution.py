@@ -9,7 +9,7 @@ from npu_passes import Pass, within
 from npu_passes.rewriting.value_replacement import match_strides
 from npu_runtime.cpu import onednn
 from npu_runtime.cpu.convolutions import CONVOLUTIONS, Convolution, convolution_of, convolution_problem
-from npu_runtime.cpu.costs import Kernel, direct_kernel, is_channels_last
+from npu_runtime.cpu.costs import is_channels_last, packing_pays
 from npu_runtime.cpu.onednn import (
     NOTHING,
     RELU,
@@ -98,7 +98,7 @@ def _no_gain(node: OpNode) -> str | None:
     item = convolution_of(node)
     if not is_channels_last(item.input):
         return f"%{item.input.name} is {item.input.type}, and not in channels-last"
-    if direct_kernel(item) is not Kernel.PACKED:
+    if not packing_pays(item):
         return f"{item.flops} FLOPs are too few to pay for the call"
     return None
 

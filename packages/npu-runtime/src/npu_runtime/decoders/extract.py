@@ -308,7 +308,7 @@ def _generation_of(model: Any, made: Any) -> Any:
             f"the model comes with {', '.join(ignored)} for generate() of transformers,"
             " which a Decoder does not follow: its tokens can be others",
             GenerationWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     return found
 

@@ -129,7 +129,7 @@ def _gradient_refusals() -> Iterator[Refusal]:
         ("dk of another size", (o, q, k, v, o, lse), (q, other, v), "dk is [2, 4, 7, 9], k is [2, 4, 7, 8]"),
         ("dv of float16", (o, q, k, v, o, lse), (q, k, half), "dv is float16, not float32"),
     ):
-        yield Refusal(name, inputs, outputs, "NotImplemented", match)
+        yield Refusal(name, inputs, outputs, match)
     yield from misuses("AttentionGradient", Case("right", (o, q, k, v, o, lse), (q, k, v)))
 
 
@@ -189,7 +189,7 @@ def refusals() -> Iterator[Refusal]:
 
     def refusal(name: str, match: str, is_causal: int = 0, **changed: TensorLayout) -> Refusal:
         q, k, v, o, *mask = (tensors | changed).values()
-        return Refusal(name, (q, k, v, *mask), (o,), "NotImplemented", match, {"is_causal": is_causal})
+        return Refusal(name, (q, k, v, *mask), (o,), match, {"is_causal": is_causal})
 
     other: Literal["float16"] = "float16"
     yield refusal("q of three axes", "q has 3 axes, not 4", q=TensorLayout((4, 7, 8)))
@@ -212,9 +212,7 @@ def refusals() -> Iterator[Refusal]:
     )
     yield refusal("another mask", "not broadcast to 7 queries and 7 keys", mask=TensorLayout((7, 6)))
     lse = TensorLayout((2, 4, 7), other)
-    yield Refusal(
-        "lse of float16", right.inputs(), (tensors["o"], lse), "NotImplemented", "lse is float16, not float32"
-    )
+    yield Refusal("lse of float16", right.inputs(), (tensors["o"], lse), "lse is float16, not float32")
     yield from misuses("Attention", Case("right", right.inputs(), right.outputs(with_lse=True)))
 
 

@@ -126,7 +126,7 @@ def _refusals(op: str, right: Case) -> Iterator[Refusal]:
         name: str, match: str, *, image: TensorLayout = x, further: tuple[TensorLayout, ...] = vectors
     ) -> Refusal:
         outputs = (image, *right.outputs[1:])
-        return Refusal(name, (image,) * images + further, outputs, "NotImplemented", match)
+        return Refusal(name, (image,) * images + further, outputs, match)
 
     row, halves = TensorLayout((7,)), tuple(replace(each, dtype="float16") for each in vectors)
     yield refusal("no channels", "x has 1 axes, less than 2", image=row)
@@ -139,33 +139,36 @@ def _refusals(op: str, right: Case) -> Iterator[Refusal]:
         further=tuple(replace(each, shape=(5,)) for each in vectors),
     )
     outputs = (replace(x, dtype="float16"), *right.outputs[1:])
-    yield Refusal("another dtype", right.inputs, outputs, "NotImplemented", "is float16, not float32")
+    yield Refusal("another dtype", right.inputs, outputs, "is float16, not float32")
     yield from misuses(op, right)
 
 
 def _forward_refusals() -> Iterator[Refusal]:
     x, vector = TensorLayout((4, 6)), TensorLayout((6,))
     right = Case("right", (x, vector, vector), (x, vector, vector))
+    yield Refusal("a parameter is missing", (x, vector), right.outputs, "it takes 1 or 3 inputs, not 2")
     yield Refusal(
-        "a parameter is missing",
-        (x, vector),
+        "statistics are missing",
+        right.inputs[:1],
         right.outputs,
-        "NotImplemented",
-        "it takes 1 or 3 inputs, not 2",
+        "it takes 3 or 5 inputs, not 1",
+        {"flags": RUNNING},
     )
     yield Refusal(
-        "statistics are missing", right.inputs[:1], right.outputs, "NotImplemented",
-        "it takes 3 or 5 inputs, not 1", {"flags": RUNNING},
-    )  # fmt: skip
-    yield Refusal(
-        "a relu without gamma and beta", (x,), right.outputs, "NotImplemented",
-        "a relu follows a norm with gamma and beta", {"flags": RELU},
-    )  # fmt: skip
+        "a relu without gamma and beta",
+        (x,),
+        right.outputs,
+        "a relu follows a norm with gamma and beta",
+        {"flags": RELU},
+    )
     given = (x, *(vector,) * 4)
     yield Refusal(
-        "a variance that is given is a result", given, (*right.outputs, vector), "NotImplemented",
-        "var is given, and not a result", {"flags": RUNNING},
-    )  # fmt: skip
+        "a variance that is given is a result",
+        given,
+        (*right.outputs, vector),
+        "var is given, and not a result",
+        {"flags": RUNNING},
+    )
     yield from _refusals("BatchNormFwd", right)
 
 
@@ -173,13 +176,19 @@ def _backward_refusals() -> Iterator[Refusal]:
     x, vector = TensorLayout((4, 6)), TensorLayout((6,))
     right = Case("right", (x, x, vector, vector), (x, vector, vector))
     yield Refusal(
-        "what a relu returned is missing", right.inputs, right.outputs, "NotImplemented",
-        "it takes 5 or 6 inputs, not 4", {"flags": RELU},
-    )  # fmt: skip
+        "what a relu returned is missing",
+        right.inputs,
+        right.outputs,
+        "it takes 5 or 6 inputs, not 4",
+        {"flags": RELU},
+    )
     yield Refusal(
-        "the relu is not one of x", (*right.inputs, vector), right.outputs, "NotImplemented",
-        "y is [6], x is [4, 6]", {"flags": RELU},
-    )  # fmt: skip
+        "the relu is not one of x",
+        (*right.inputs, vector),
+        right.outputs,
+        "y is [6], x is [4, 6]",
+        {"flags": RELU},
+    )
     yield from _refusals("BatchNormBwd", right)
 
 

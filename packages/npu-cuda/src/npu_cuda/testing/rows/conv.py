@@ -194,9 +194,7 @@ def _shape_refusals(order: tuple[int, int, int]) -> Iterator[Refusal]:
         right = dict(zip(("x", "weight", "y"), layouts_of(conv, "float32", is_last=False), strict=True))
         tensors = list((right | changed).values())
         first, second, last = (tensors[place] for place in order)
-        return Refusal(
-            name, (first, second), (last,), "NotImplemented", match, {**conv.attrs, **(further or {})}
-        )
+        return Refusal(name, (first, second), (last,), match, {**conv.attrs, **(further or {})})
 
     yield refusal("stride 0", "is 0", further={"stride_h": 0})
     yield refusal("no groups", "is 0", further={"groups": 0})
@@ -222,7 +220,7 @@ def _forward_refusals() -> Iterator[Refusal]:
         ("another bias", TensorLayout((8,)), "the bias is float32[8], not a number for each of 9"),
         ("a bias of float16", TensorLayout((9,), "float16"), "the bias is float16, not float32"),
     ):
-        yield Refusal(name, (*layouts[:2], bias), layouts[2:], "NotImplemented", match, SMALL.attrs)
+        yield Refusal(name, (*layouts[:2], bias), layouts[2:], match, SMALL.attrs)
     yield from misuses("Conv", Case("right", layouts[:2], layouts[2:], SMALL.attrs))
 
 

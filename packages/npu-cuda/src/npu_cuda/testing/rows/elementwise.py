@@ -407,21 +407,22 @@ class _Maker:
         plain = self.case("", TensorLayout((4, 6), first))
         other = tuple(replace(y, shape=(6, 4)) for y in plain.outputs)
         if any(x.shape for x in plain.inputs):
-            yield Refusal(
-                "another shape", plain.inputs, other, "NotImplemented", "the output is [6, 4]", plain.attrs
-            )
+            yield Refusal("another shape", plain.inputs, other, "the output is [6, 4]", plain.attrs)
         numbers = tuple(replace(x, dtype="complex64") for x in (*plain.inputs, *plain.outputs))
         count = len(plain.inputs)
-        yield Refusal(
-            "complex64", numbers[:count], numbers[count:], "NotImplemented", "complex64, not", plain.attrs
-        )
+        yield Refusal("complex64", numbers[:count], numbers[count:], "complex64, not", plain.attrs)
         yield from misuses(self.name, replace(plain, name="right"))
         for i, x in enumerate(plain.inputs):
             if x == plain.outputs[0]:
                 yield Refusal(
-                    f"an output that overlaps input {i}", plain.inputs, plain.outputs, "InvalidArgument",
-                    f"output 0 overlaps input {i}", plain.attrs, overlaps={0: (i, 4)},
-                )  # fmt: skip
+                    f"an output that overlaps input {i}",
+                    plain.inputs,
+                    plain.outputs,
+                    f"output 0 overlaps input {i}",
+                    plain.attrs,
+                    overlaps={0: (i, 4)},
+                    status="InvalidArgument",
+                )
 
     def reference(self, inputs: Sequence[Array], attrs: Attrs) -> list[Array]:
         tensors = [torch.from_numpy(np.array(x)) for x in inputs]

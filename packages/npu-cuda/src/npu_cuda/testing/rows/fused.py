@@ -73,20 +73,26 @@ def _wrong_steps() -> Iterator[tuple[str, Attrs, str]]:
 def refusals() -> Iterator[Refusal]:
     rows = TensorLayout((4, 5))
     for name, attrs, match in _wrong_steps():
-        yield Refusal(name, (rows, rows), (rows,), "NotImplemented", match, attrs=attrs)
+        yield Refusal(name, (rows, rows), (rows,), match, attrs=attrs)
     yield Refusal(
-        "shapes that do not broadcast", (rows, TensorLayout((3, 5))), (rows,), "NotImplemented",
-        "an input is [3, 5], the output is [4, 5]", attrs=fused_attrs(PRODUCT_PLUS_INPUT),
-    )  # fmt: skip
+        "shapes that do not broadcast",
+        (rows, TensorLayout((3, 5))),
+        (rows,),
+        "an input is [3, 5], the output is [4, 5]",
+        attrs=fused_attrs(PRODUCT_PLUS_INPUT),
+    )
     yield Refusal(
-        "outputs of two shapes", (rows, rows), (rows, TensorLayout((5,))), "NotImplemented",
-        "a result is [5]", attrs=fused_attrs([("Abs", (0,), (2,)), ("Abs", (1,), (3,))]),
-    )  # fmt: skip
+        "outputs of two shapes",
+        (rows, rows),
+        (rows, TensorLayout((5,))),
+        "a result is [5]",
+        attrs=fused_attrs([("Abs", (0,), (2,)), ("Abs", (1,), (3,))]),
+    )
     yield Refusal(
-        "in place", (rows, rows), (rows,), "InvalidArgument", "this op does not work in place",
-        attrs=fused_attrs(PRODUCT_PLUS_INPUT), overlaps={0: (0, 0)},
+        "in place", (rows, rows), (rows,), "this op does not work in place",
+        attrs=fused_attrs(PRODUCT_PLUS_INPUT), overlaps={0: (0, 0)}, status="InvalidArgument"
     )  # fmt: skip
-    yield Refusal("no attributes", (rows,), (rows,), "InvalidArgument", "has no default attributes")
+    yield Refusal("no attributes", (rows,), (rows,), "has no default attributes", status="InvalidArgument")
 
 
 FUSED = OpRow("fused", OP, "FUSE", reference, cases, refusals)

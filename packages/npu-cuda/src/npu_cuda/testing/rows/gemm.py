@@ -209,7 +209,7 @@ def refusals() -> Iterator[Refusal]:
          "C is bfloat16, not float16"),
     )  # fmt: skip
     for name, inputs, output, match in shapes:
-        yield Refusal(name, inputs, (output,), "NotImplemented", match)
+        yield Refusal(name, inputs, (output,), match)
     attrs = (
         ("ta makes k differ", {"ta": 1}, "B is float32[5, 6], not [4, 6]"),
         ("tb makes k differ", {"tb": 1}, "B is float32[5, 6], not [5, 5]"),
@@ -219,17 +219,21 @@ def refusals() -> Iterator[Refusal]:
         ("beta without C", {"beta": 1.0}, "there is no C"),
     )
     for name, values, match in attrs:
-        yield Refusal(name, (a, b), (d,), "NotImplemented", match, attrs=values)
+        yield Refusal(name, (a, b), (d,), match, attrs=values)
     for i in range(2):
         yield Refusal(
-            f"D in place of {'AB'[i]}", (square, square), (square,), "InvalidArgument",
-            f"output 0 overlaps input {i}",
-            overlaps={0: (i, 0)},
+            f"D in place of {'AB'[i]}", (square, square), (square,), f"output 0 overlaps input {i}",
+            overlaps={0: (i, 0)}, status="InvalidArgument"
         )  # fmt: skip
     yield Refusal(
-        "D a part of C", (TensorLayout((4, 5)), TensorLayout((5, 6)), d), (d,), "InvalidArgument",
-        "may be the same tensor, but not a part of it", attrs={"beta": 1.0}, overlaps={0: (2, 6)},
-    )  # fmt: skip
+        "D a part of C",
+        (TensorLayout((4, 5)), TensorLayout((5, 6)), d),
+        (d,),
+        "may be the same tensor, but not a part of it",
+        attrs={"beta": 1.0},
+        overlaps={0: (2, 6)},
+        status="InvalidArgument",
+    )
     yield from misuses(OP, Case("right", (square, square), (square,)))
 
 

@@ -323,7 +323,7 @@ def _row(
 ) -> OpRow:
     def refusals() -> Iterable[Refusal]:
         for wrong, inputs, outputs, attrs, match in WRONG[op]:
-            yield Refusal(wrong, tuple(inputs), tuple(outputs), "NotImplemented", match, attrs)
+            yield Refusal(wrong, tuple(inputs), tuple(outputs), match, attrs)
         calls = misuses(op, next(iter(cases())))
         yield from (call for call in calls if len(call.inputs) <= MOST_TENSORS)
 

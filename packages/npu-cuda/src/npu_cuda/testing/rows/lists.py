@@ -112,20 +112,28 @@ class _Form:
         other = [replace(y, shape=(7,)) if y.shape == (5,) else y for y in plain.outputs]
         if any(x.shape for x in plain.inputs):
             yield Refusal(
-                "another shape", plain.inputs, tuple(other), "NotImplemented",
-                "place 1 of the lists: ", plain.attrs,
+                "another shape", plain.inputs, tuple(other), "place 1 of the lists: ", plain.attrs
             )  # fmt: skip
         yield Refusal(
-            "lists of two lengths", plain.inputs[:-1], plain.outputs, "InvalidArgument",
-            f"{self.name} takes {len(self.lines[0]['inputs'])}", plain.attrs,
-        )  # fmt: skip
+            "lists of two lengths",
+            plain.inputs[:-1],
+            plain.outputs,
+            f"{self.name} takes {len(self.lines[0]['inputs'])}",
+            plain.attrs,
+            status="InvalidArgument",
+        )
         if plain.inputs[0] != layouts[0]:
             return
         for name, output, offset in (("a part of its place", 0, 4), ("another place", 1, 0)):
             yield Refusal(
-                f"an output that overlaps {name}", plain.inputs, plain.outputs, "InvalidArgument",
-                f"output {output} overlaps input 0", plain.attrs, overlaps={output: (0, offset)},
-            )  # fmt: skip
+                f"an output that overlaps {name}",
+                plain.inputs,
+                plain.outputs,
+                f"output {output} overlaps input 0",
+                plain.attrs,
+                overlaps={output: (0, offset)},
+                status="InvalidArgument",
+            )
 
     def row(self) -> OpRow:
         (info,) = (info for info in _C.ops() if info["name"] == self.name)
@@ -172,16 +180,10 @@ def _reduction_refusals(name: str, singles: int) -> Callable[[], Iterator[Refusa
         first = (number,) * singles
         yield from misuses(name, Case("right", (*first, row), (number,)))
         whole = (TensorLayout((5,), "int64"),)
-        yield Refusal(
-            "integers", (*first, *whole), (number,), "NotImplemented", "a tensor is int64, not a real"
-        )
-        yield Refusal(
-            "a result of five", (*first, row), (row,), "NotImplemented", "float32[5], not one number"
-        )
+        yield Refusal("integers", (*first, *whole), (number,), "a tensor is int64, not a real")
+        yield Refusal("a result of five", (*first, row), (row,), "float32[5], not one number")
         if singles:
-            yield Refusal(
-                "five before", (row, row), (number,), "NotImplemented", "float32[5], not one number"
-            )
+            yield Refusal("five before", (row, row), (number,), "float32[5], not one number")
 
     return refusals
 

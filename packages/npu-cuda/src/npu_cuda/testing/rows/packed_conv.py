@@ -177,8 +177,8 @@ def _packed_refusals() -> Iterator[Refusal]:
         ("narrow panels", TensorLayout((1, 2, 45, 8)), "not those of 1 matrices of [45, 9]"),
         ("panels of fewer rows", TensorLayout((1, 1, 40, 16)), "not those of 1 matrices of [45, 9]"),
     ):
-        yield Refusal(name, (x, changed), (y,), "NotImplemented", match, attrs)
-    yield Refusal("no taps", (x, panels), (y,), "NotImplemented", "of no taps", attrs | {"kernel_h": 0})
+        yield Refusal(name, (x, changed), (y,), match, attrs)
+    yield Refusal("no taps", (x, panels), (y,), "of no taps", attrs | {"kernel_h": 0})
     bias, biased = TensorLayout((9,)), attrs | {"has_bias": 1}
     steps = {**attrs, **fused_attrs(PRODUCT_PLUS_INPUT)}
     half, _, half_y = layouts_of(SMALL, "float16", is_last=False)
@@ -200,7 +200,7 @@ def _packed_refusals() -> Iterator[Refusal]:
         ("contiguous", (x, panels), y, attrs | tiled, "x is not of float32 with its channels side by side"),
         ("rows for pixels", (x, panels, rows), y, steps, "a tensor of a step, have no stride of their own"),
     ):
-        yield Refusal(name, inputs, (output,), "NotImplemented", match, given)
+        yield Refusal(name, inputs, (output,), match, given)
 
 
 PACKED_CONV = OpRow("packed_conv", "PackedConv", "CNVP", _packed, _packed_cases, _packed_refusals, sized=True)

@@ -288,14 +288,14 @@ def _wrong(pool: _Pool, attrs: Attrs) -> Iterator[tuple[str, tuple[TensorLayout,
 def _max_refusals() -> Iterator[Refusal]:
     pool = MAXIMA[0]
     for name, (x, y), attrs, match in _wrong(pool, pool.attrs):
-        yield Refusal(name, (x,), (y,), "NotImplemented", match, attrs)
+        yield Refusal(name, (x,), (y,), match, attrs)
     small = TensorLayout((2, 5, 5, 3), "int64")
     floats = TensorLayout(pool.y.shape)
     for name, places, match in (
         ("small places", small, "places is"),
         ("places of floats", floats, "places is float32, not int64"),
     ):
-        yield Refusal(name, (pool.x,), (pool.y, places), "NotImplemented", match, pool.attrs)
+        yield Refusal(name, (pool.x,), (pool.y, places), match, pool.attrs)
     yield from misuses("MaxPool", Case("right", (pool.x,), (pool.y, pool.places), pool.attrs))
 
 
@@ -303,34 +303,27 @@ def _gradient_refusals() -> Iterator[Refusal]:
     pool = MAXIMA[0]
     for name, (x, y), attrs, match in _wrong(pool, pool.attrs):
         yield Refusal(
-            name,
-            (y, pool.places),
-            (x,),
-            "NotImplemented",
-            match.replace("the result is float16, not float32", "not"),
-            attrs,
+            name, (y, pool.places), (x,), match.replace("the result is float16, not float32", "not"), attrs
         )
     floats = TensorLayout(pool.y.shape)
-    yield Refusal(
-        "places of floats", (pool.y, floats), (pool.x,), "NotImplemented", "places is float32", pool.attrs
-    )
+    yield Refusal("places of floats", (pool.y, floats), (pool.x,), "places is float32", pool.attrs)
     yield from misuses("MaxPoolBwd", Case("right", (pool.y, pool.places), (pool.x,), pool.attrs))
 
 
 def _resample_refusals() -> Iterator[Refusal]:
     pool = MEANS[0]
     for name, (x, y), attrs, match in _wrong(pool, pool.attrs):
-        yield Refusal(name, (x,), (y,), "NotImplemented", match, attrs)
+        yield Refusal(name, (x,), (y,), match, attrs)
     for name, field, number, match in (
         ("a dilation", "dilation_h", 2, "a mean has a dilation of 2"),
         ("a flag", "transposed", 2, "a flag is 2, not 0 or 1"),
         ("a negative ratio", "ratio_w", -1.0, "a ratio is -1"),
         ("no ratio", "ratio_w", float("nan"), "a ratio is nan"),
     ):
-        yield Refusal(name, (pool.x,), (pool.y,), "NotImplemented", match, {**pool.attrs, field: number})
+        yield Refusal(name, (pool.x,), (pool.y,), match, {**pool.attrs, field: number})
     large = TensorLayout((1, 1, 70000)), TensorLayout((1, 1, 70000))
     match = "an adaptive pool makes 70000 of 70000"
-    yield Refusal("too adaptive", large[:1], large[1:], "NotImplemented", match, {"axes": 1, "mode": 1})
+    yield Refusal("too adaptive", large[:1], large[1:], match, {"axes": 1, "mode": 1})
     yield from misuses("Resample", Case("right", (pool.x,), (pool.y,), pool.attrs))
 
 

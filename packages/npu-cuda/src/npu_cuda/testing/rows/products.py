@@ -103,8 +103,8 @@ def epilogue_refusals() -> Iterator[Refusal]:
         ("several matrices", 2, (wide, each), (TensorLayout((2, 4, 6)),), "which is more than one matrix"),
         ("other sizes", 2, (a, a), (d,), "B is float32[4, 5], not [5, 5]"),
     ):  # fmt: skip
-        yield Refusal(name, inputs, outputs, "NotImplemented", match, attrs={"epilogue": epilogue})
-    yield Refusal("no attributes", (a, b), (d,), "InvalidArgument", "has no default attributes")
+        yield Refusal(name, inputs, outputs, match, attrs={"epilogue": epilogue})
+    yield Refusal("no attributes", (a, b), (d,), "has no default attributes", status="InvalidArgument")
 
 
 def _panels(shape: Shape, dtype: str = "float32", width: int | None = None) -> TensorLayout:
@@ -145,7 +145,7 @@ def pack_refusals() -> Iterator[Refusal]:
         ("another dtype", b, TensorLayout((2, 4, 16), "float16"), "P is float16, not float32"),
         ("a vector", TensorLayout((20,)), TensorLayout((2, 16)), "B has rank 1, less than 2"),
     ):  # fmt: skip
-        yield Refusal(name, (given,), (made,), "NotImplemented", match)
+        yield Refusal(name, (given,), (made,), match)
     yield from misuses("PackMatrix", Case("right", (b,), (p,)))
 
 
@@ -273,10 +273,11 @@ def packed_refusals() -> Iterator[Refusal]:
         ("D of rank 1", (a, p, bias), TensorLayout((70,)), "D has rank 1, less than 2"),
         ("A of a larger rank", (TensorLayout((1, 4, 5)), p, bias), d, "A is [1, 4, 5], D, to which it broa"),
     ):  # fmt: skip
-        yield Refusal(name, inputs, (output,), "NotImplemented", match, attrs=attrs)
+        yield Refusal(name, inputs, (output,), match, attrs=attrs)
     steps = {**attrs, **fused_attrs([("Gemm", (0, 0), (1,))], [])}
-    yield Refusal("a step that is not pointwise", (a, p, bias), (d,), "NotImplemented",
-                  "there is no pointwise op of kind 2", attrs=steps)  # fmt: skip
+    yield Refusal(
+        "a step that is not pointwise", (a, p, bias), (d,), "there is no pointwise op of kind 2", attrs=steps
+    )
 
 
 PRODUCT_ROWS = (

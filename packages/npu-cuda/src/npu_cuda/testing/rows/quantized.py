@@ -152,7 +152,7 @@ def _refusals(op: str) -> Iterator[Refusal]:
         ("bias of another dtype", (a, q, s, TensorLayout((20,), "float16")), d, "bias is float16, not"),
         ("bias of another size", (a, q, s, TensorLayout((4,))), d, "bias is [4], a row of D is [4, 20]"),
     ):  # fmt: skip
-        yield Refusal(name, inputs, (output,), "NotImplemented", match)
+        yield Refusal(name, inputs, (output,), match)
     yield from misuses(op, right)
 
 
@@ -189,7 +189,7 @@ def dynamic_refusals() -> Iterator[Refusal]:
         (5, packed, "blocks have 5 elements, and a byte has two of 4 bits"),
     ):
         name = f"blocks of {block}"
-        yield Refusal(name, case.inputs, case.outputs, "NotImplemented", match, attrs={"block": block})
+        yield Refusal(name, case.inputs, case.outputs, match, attrs={"block": block})
 
 
 QUANTIZED = OpRow("quantized_gemm", "QuantizedGemm", None, reference, cases, refusals, sized=True)

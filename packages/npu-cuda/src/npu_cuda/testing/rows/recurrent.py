@@ -143,10 +143,10 @@ def refusals() -> Iterator[Refusal]:
     ):
         tensors = [*right.inputs, *right.outputs]
         tensors[place] = layout
-        yield Refusal(name, tuple(tensors[:5]), tuple(tensors[5:]), "NotImplemented", match, right.attrs)
+        yield Refusal(name, tuple(tensors[:5]), tuple(tensors[5:]), match, right.attrs)
     inputs, outputs = right.inputs[:4], right.outputs[:2]
-    yield Refusal("one state", inputs, outputs, "NotImplemented", "this cell has 2 states", right.attrs)
-    yield Refusal("no such cell", right.inputs, right.outputs, "NotImplemented", "no cell 4", {"cell": 4})
+    yield Refusal("one state", inputs, outputs, "this cell has 2 states", right.attrs)
+    yield Refusal("no such cell", right.inputs, right.outputs, "no cell 4", {"cell": 4})
     yield from misuses("Recurrent", recurrent_case("", "tanh", (2, 3, 20)))
 
 

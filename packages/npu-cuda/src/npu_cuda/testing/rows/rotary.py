@@ -71,7 +71,7 @@ def refusals() -> Iterator[Refusal]:
         given: TensorLayout = x,
         made: TensorLayout = x,
     ) -> Refusal:
-        return Refusal(name, (cos, sin or cos, given), (made,), "NotImplemented", match)
+        return Refusal(name, (cos, sin or cos, given), (made,), match)
 
     yield refusal("integers", "x is int32, not float32", given=TensorLayout((2, 3, 8), "int32"))
     yield refusal("another dtype", "sin is float32, not float16", TensorLayout((3, 8), "float16"), turns)

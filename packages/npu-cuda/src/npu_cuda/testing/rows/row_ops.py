@@ -222,19 +222,19 @@ def _case(
 def _refusals(op: str, make: Maker, least: int, attrs: Attrs, x: TensorLayout) -> Iterator[Refusal]:
     inputs, outputs = make(x, least)
     other = replace(x, shape=(*x.shape[:-1], x.shape[-1] + 1))
-    yield Refusal("another shape", inputs, (other, *outputs[1:]), "NotImplemented", "the result is [", attrs)
+    yield Refusal("another shape", inputs, (other, *outputs[1:]), "the result is [", attrs)
     for name, dtype, match in (
         ("integers", "int32", "a tensor is int32, not a real float"),
         ("complex numbers", "complex64", "a tensor is complex64, not a real float"),
     ):
         changed = (replace(x, dtype=dtype), *inputs[1:])
-        yield Refusal(name, changed, outputs, "NotImplemented", match, attrs)
+        yield Refusal(name, changed, outputs, match, attrs)
     yield from misuses(op, Case("right", inputs, outputs, attrs))
 
 
 def _wrong_axis(x: TensorLayout, make: Maker) -> Iterator[Refusal]:
     for axis in (2, -3):
-        yield Refusal(f"axis {axis}", *make(x, 0), "NotImplemented", f"axis is {axis} of 2", {"axis": axis})
+        yield Refusal(f"axis {axis}", *make(x, 0), f"axis is {axis} of 2", {"axis": axis})
 
 
 def _wrong_norms(x: TensorLayout, make: Maker, numbers: int) -> Iterator[Refusal]:
@@ -244,9 +244,7 @@ def _wrong_norms(x: TensorLayout, make: Maker, numbers: int) -> Iterator[Refusal
 
     def refusal(name: str, place: int, layout: TensorLayout, match: str) -> Refusal:
         changed = [*places[:place], layout, *places[place + 1 :]]
-        return Refusal(
-            name, tuple(changed[: len(inputs)]), tuple(changed[len(inputs) :]), "NotImplemented", match
-        )
+        return Refusal(name, tuple(changed[: len(inputs)]), tuple(changed[len(inputs) :]), match)
 
     gamma = next(i for i, layout in enumerate(inputs) if layout.shape == x.shape[-1:])
     yield refusal("gamma of another shape", gamma, _plain(x, (7,)), "not the shape that is normalized")
@@ -254,22 +252,22 @@ def _wrong_norms(x: TensorLayout, make: Maker, numbers: int) -> Iterator[Refusal
     strided = replace(places[numbers], strides=(2, 1))
     yield refusal("numbers with gaps", numbers, strided, "mean or rstd is not contiguous")
     empty = make(replace(x, shape=(4, 0)), 1)
-    yield Refusal("rows of no elements", *empty, "NotImplemented", "rows of no elements have no mean")
+    yield Refusal("rows of no elements", *empty, "rows of no elements have no mean")
 
 
 def _wrong_groups(x: TensorLayout, make: Maker) -> Iterator[Refusal]:
     for groups in (0, 3):
         match = f"4 channels are not {groups} groups"
-        yield Refusal(f"{groups} groups", *make(x, 1), "NotImplemented", match, {"groups": groups})
+        yield Refusal(f"{groups} groups", *make(x, 1), match, {"groups": groups})
     few = make(replace(x, shape=(2, 4)), 1)
     one = tuple(replace(x, shape=(8,)) if layout.shape == (2, 4) else layout for layout in few[0])
     result = (replace(x, shape=(8,)), *few[1][1:])
-    yield Refusal("rank 1", one, result, "NotImplemented", "x has rank 1, less than 2", {"groups": GROUPS})
+    yield Refusal("rank 1", one, result, "x has rank 1, less than 2", {"groups": GROUPS})
     gamma = make(x, 1)[0]
     wrong = tuple(replace(layout, shape=(7,)) if layout.shape == (4,) else layout for layout in gamma)
     yield Refusal(
-        "gamma of another shape", wrong, make(x, 1)[1], "NotImplemented", "not the shape that is normalized",
-        {"groups": GROUPS},
+        "gamma of another shape", wrong, make(x, 1)[1], "not the shape that is normalized",
+        {"groups": GROUPS}
     )  # fmt: skip
 
 
