@@ -62,8 +62,7 @@ def seconds_of(node: OpNode, ops: Sequence[BackendOp]) -> float | None:
     if node.op_type.startswith(_OWN_OPS):
         return None
     traffic, kernels = _traffic(node), [op for op in ops if op.kind != VIEW]
-    readings = [views_of(op) for op in kernels]
-    pairs = list(zip(kernels, readings, strict=True))
+    pairs = [(op, views_of(op)) for op in kernels]
     work = [
         max(traffic / _BYTES, _flops(op, views) / _FLOPS) * _relative_time(op, views, node)
         for op, views in pairs

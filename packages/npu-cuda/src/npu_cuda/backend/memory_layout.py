@@ -24,12 +24,12 @@ class SlotView:
     Attributes:
         owner: The tensor in whose memory it resides, which may be itself.
         offset: Its first element, from that of the owner.
-        reading: Its shape and strides.
+        tensor: Its shape and strides.
     """
 
     owner: Operand
     offset: int
-    reading: TensorView
+    tensor: TensorView
 
     @classmethod
     def whole(cls, owner: Operand) -> SlotView:
@@ -38,7 +38,7 @@ class SlotView:
     @property
     def offset_bytes(self) -> int:
         """Place of its first element; of a view without elements the owner's, which may have none either."""
-        return 0 if 0 in self.reading.shape else self.offset * tensor_type(self.owner).dtype.itemsize
+        return 0 if 0 in self.tensor.shape else self.offset * tensor_type(self.owner).dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +118,8 @@ class MemoryLayout:
         """Return the operands of an op that has a kernel, inputs first."""
         operands = (*op.inputs, *op.outputs)
         return [
-            SlotView(*self.sources.get(operand, (operand, 0)), reading)
-            for operand, reading in zip(operands, views_of(op), strict=True)
+            SlotView(*self.sources.get(operand, (operand, 0)), view)
+            for operand, view in zip(operands, views_of(op), strict=True)
         ]
 
     def owner_of(self, operand: Operand) -> Operand:

@@ -43,10 +43,10 @@ class ProgramInstance:
         self.kept = {owner: make() for owner, make in prepared.kept.items()}
         for owner, place in layout.places.items():
             whole = SlotView.whole(owner)
-            reading = whole.reading
+            view = whole.tensor
             if place in other_strides:
-                reading = reading.with_shape(reading.shape, other_strides[place])
-            (spec,) = specs_of([reading], self._alignment)
+                view = view.with_shape(view.shape, other_strides[place])
+            (spec,) = specs_of([view], self._alignment)
             is_external = place is not None or owner in self.kept
             self._slots[whole] = self.native.slot(spec, owner.name, external=is_external)
         for op in prepared.kernel_ops:
@@ -78,7 +78,7 @@ class ProgramInstance:
 
     def _slot(self, view: SlotView) -> int:
         if view not in self._slots:
-            (spec,) = specs_of([view.reading], 0)
+            (spec,) = specs_of([view.tensor], 0)
             owner = self._slots[SlotView.whole(view.owner)]
             self._slots[view] = self.native.view(owner, spec, view.offset_bytes, view.owner.name)
         return self._slots[view]

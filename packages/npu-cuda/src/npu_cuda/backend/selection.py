@@ -19,14 +19,14 @@ from npu_ir.plugins.plugin_manager import installed_points
 _MOST_REASONS = 3
 
 
-def specs_of(readings: Sequence[TensorView], alignment: int) -> list[_C.TensorSpec]:
+def specs_of(views: Sequence[TensorView], alignment: int) -> list[_C.TensorSpec]:
     """Return tensor specs for the native part.
 
     Args:
-        readings: The tensors.
+        views: The tensors.
         alignment: Alignment of their memory in bytes: `ALIGNMENT`, or 0 for that of the items.
     """
-    return [item.aligned_spec if alignment else item.spec for item in readings]
+    return [item.aligned_spec if alignment else item.spec for item in views]
 
 
 _KINDS: dict[str, Any] = {}
@@ -50,9 +50,9 @@ def select_kernel(op: BackendOp, device: str, alignment: int) -> tuple[str, str]
     return _select(op, views_of(op), device, alignment)
 
 
-def _select(op: BackendOp, readings: Sequence[TensorView], device: str, alignment: int) -> tuple[str, str]:
+def _select(op: BackendOp, views: Sequence[TensorView], device: str, alignment: int) -> tuple[str, str]:
     try:
-        specs = specs_of(readings, alignment)
+        specs = specs_of(views, alignment)
         count = len(op.inputs)
         selection = _C.select(
             kind_of(op.kind),
@@ -110,11 +110,11 @@ def _with_kernels(ops: Sequence[BackendOp], device: str) -> list[BackendOp] | st
             chosen.append(op)
             continue
         # A kernel for unaligned memory is required: a tensor may start anywhere in a storage.
-        readings = views_of(op)
-        anywhere, refusal = _select(op, readings, device, 0)
+        views = views_of(op)
+        anywhere, refusal = _select(op, views, device, 0)
         if not anywhere:
             return f"{op.kind}: {refusal}"
-        chosen.append(_with_kernel(op, _select(op, readings, device, ALIGNMENT)[0]))
+        chosen.append(_with_kernel(op, _select(op, views, device, ALIGNMENT)[0]))
     return chosen
 
 

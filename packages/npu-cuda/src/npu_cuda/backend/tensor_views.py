@@ -1,4 +1,4 @@
-"""Readings: shape and strides in which a kernel gets a tensor, its own or others over its memory."""
+"""Views: shape and strides in which a kernel gets a tensor, its own or others over its memory."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def tensor_type(operand: Operand) -> TensorType:
 
 
 def views_of(op: BackendOp) -> tuple[TensorView, ...]:
-    """Return the readings of the tensors of ``op``, inputs first."""
+    """Return the views of the tensors of ``op``, inputs first."""
     plain = [TensorView.from_type(item.type) for item in (*op.inputs, *op.outputs)]
     return tuple(_BY_KIND.get(op.kind, list)(plain))
 
@@ -70,10 +70,10 @@ def _as_matrices(plain: Sequence[TensorView]) -> list[TensorView]:
     return [left, right, *addends, result]
 
 
-def _with_axis(reading: TensorView, axis: int) -> TensorView:
-    """Return a reading with one more axis, of size 1."""
-    shape, strides = reading.shape, reading.strides
-    return reading.with_shape((*shape[:axis], 1, *shape[axis:]), (*strides[:axis], 1, *strides[axis:]))
+def _with_axis(view: TensorView, axis: int) -> TensorView:
+    """Return a view with one more axis, of size 1."""
+    shape, strides = view.shape, view.strides
+    return view.with_shape((*shape[:axis], 1, *shape[axis:]), (*strides[:axis], 1, *strides[axis:]))
 
 
 def _as_one_group(plain: Sequence[TensorView]) -> list[TensorView]:
