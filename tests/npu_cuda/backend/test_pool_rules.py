@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from npu_cuda.backend import HostBackend
 from npu_ir import extract_ir
 from npu_runtime import IRExecutor, TrainStep
-from tests.npu_cuda.backend.test_conv_rules import Function, strides_of
+from tests.support.backends.host_checks import strides_of
+from tests.support.corpus.case import Function
 from tests.support.rows import each_row
 from tests.support.tiers import examples, some
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from npu_ir import Graph, OpNode, Value
 from npu_runtime.cpu.convolutions import CONVOLUTIONS, convolution_of
-from npu_runtime.cpu.costs import Kernel, copy_seconds, direct_kernel, seconds_saved, winograd_tile
+from npu_runtime.cpu.costs import copy_seconds, packing_pays, seconds_saved, winograd_tile
 from npu_runtime.cpu.layouts import choose_channels_last, is_layout_sensitive
 from tests.support.corpus.case import Holding
 from tests.support.passes.cpu_cases import captured, image
@@ -70,23 +70,23 @@ def test_copies_of_weights_cost_nothing() -> None:
     assert choose_channels_last(saved, ()) == set()
 
 
-@pytest.mark.parametrize(("conv", "size", "kernel", "tile", "is_faster"), [
-    pytest.param(nn.Conv2d(64, 64, 3, padding=1), 56, Kernel.PACKED, 4, True, id="64x56"),
-    pytest.param(nn.Conv2d(256, 256, 3, padding=1), 14, Kernel.PACKED, 2, True, id="256x14"),
-    pytest.param(nn.Conv2d(512, 512, 3, padding=1), 7, Kernel.PACKED, None, True, id="512x7"),
-    pytest.param(nn.Conv2d(96, 96, 3, groups=96), 56, Kernel.PACKED, None, True, id="depthwise"),
-    pytest.param(nn.Conv2d(3, 64, 7, 2, 3), 224, Kernel.PACKED, None, True, id="stem"),
-    pytest.param(nn.Conv2d(32, 32, 3, padding=1), 8, Kernel.PLAIN, None, True, id="32x8"),
-    pytest.param(nn.Conv2d(64, 64, 3, padding=1), 4, Kernel.PLAIN, None, True, id="64x4"),
-    pytest.param(nn.Conv2d(200, 80, 1), 14, Kernel.PLAIN, None, True, id="product"),
-    pytest.param(nn.Conv2d(8, 8, 3, padding=1), 32, Kernel.PACKED, None, False, id="8x32"),
-    pytest.param(nn.Conv2d(3, 8, 3, padding=1), 32, Kernel.PACKED, None, False, id="3x32"),
+@pytest.mark.parametrize(("conv", "size", "is_packed", "tile", "is_faster"), [
+    pytest.param(nn.Conv2d(64, 64, 3, padding=1), 56, True, 4, True, id="64x56"),
+    pytest.param(nn.Conv2d(256, 256, 3, padding=1), 14, True, 2, True, id="256x14"),
+    pytest.param(nn.Conv2d(512, 512, 3, padding=1), 7, True, None, True, id="512x7"),
+    pytest.param(nn.Conv2d(96, 96, 3, groups=96), 56, True, None, True, id="depthwise"),
+    pytest.param(nn.Conv2d(3, 64, 7, 2, 3), 224, True, None, True, id="stem"),
+    pytest.param(nn.Conv2d(32, 32, 3, padding=1), 8, False, None, True, id="32x8"),
+    pytest.param(nn.Conv2d(64, 64, 3, padding=1), 4, False, None, True, id="64x4"),
+    pytest.param(nn.Conv2d(200, 80, 1), 14, False, None, True, id="product"),
+    pytest.param(nn.Conv2d(8, 8, 3, padding=1), 32, True, None, False, id="8x32"),
+    pytest.param(nn.Conv2d(3, 8, 3, padding=1), 32, True, None, False, id="3x32"),
 ])  # fmt: skip
 def test_kernels_and_layouts_are_chosen_as_measured(
-    conv: nn.Conv2d, size: int, kernel: Kernel, tile: int | None, is_faster: bool
+    conv: nn.Conv2d, size: int, is_packed: bool, tile: int | None, is_faster: bool
 ) -> None:
     graph = captured(conv, image(conv.in_channels, size))
     item = convolution_of(next(graph.nodes_of(*CONVOLUTIONS)))
 
-    assert (direct_kernel(item), winograd_tile(item)) == (kernel, tile)
+    assert (packing_pays(item), winograd_tile(item)) == (is_packed, tile)
     assert (seconds_saved(item) > 0) == is_faster

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from npu_passes import PassManager
-from npu_runtime.cpu import costs, pack_convolution
+from npu_runtime.cpu import pack_convolution
 from tests.support.corpus.case import Holding
 from tests.support.passes.cpu_cases import CPU_PASSES, assert_computes, captured
 from tests.support.tiers import examples
@@ -45,7 +45,7 @@ def convolutions(draw: st.DrawFn) -> tuple[nn.Conv2d, Tensor]:
 def eager_to_rewrite(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the passes rewrite whatever they can, however small it is."""
     monkeypatch.setattr("npu_runtime.cpu.channels_last.seconds_saved", lambda item: 1.0)
-    monkeypatch.setattr(pack_convolution, "direct_kernel", lambda item: costs.Kernel.PACKED)
+    monkeypatch.setattr(pack_convolution, "packing_pays", lambda item: True)
 
 
 @slow

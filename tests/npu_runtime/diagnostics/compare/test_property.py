@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from npu_ir import Graph, NpuError, TensorType, Value, extract_ir, parse_ir
 from npu_passes import PassManager, passes_of
 from npu_runtime import IRExecutor
-from npu_runtime.cpu import costs, pack_convolution
+from npu_runtime.cpu import pack_convolution
 from npu_runtime.diagnostics.compare import Comparison, compare
 from tests.npu_runtime.diagnostics.compare.cases import random_model
 from tests.support import random_programs
@@ -36,7 +36,7 @@ def captured(seed: int) -> tuple[nn.Module, Graph, Tensor]:
 def eager_to_rewrite(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the passes for the CPU rewrite whatever they can, however small it is."""
     monkeypatch.setattr("npu_runtime.cpu.channels_last.seconds_saved", lambda item: 1.0)
-    monkeypatch.setattr(pack_convolution, "direct_kernel", lambda item: costs.Kernel.PACKED)
+    monkeypatch.setattr(pack_convolution, "packing_pays", lambda item: True)
 
 
 def aligned(found: Comparison) -> int:
