@@ -8,7 +8,9 @@ import struct
 import pytest
 
 from npu_cuda.backend import CudaBackend, HostBackend
+from npu_cuda.backend.op_builder import make_op
 from npu_cuda.backend.tensor_views import views_of
+from npu_cuda.errors import InvalidArgumentError
 from npu_ir import BackendError, OpNode, parse_ir
 from npu_ir.plugins.backend import BackendOp
 
@@ -45,6 +47,14 @@ def test_an_op_names_the_kernel_that_is_meant_and_packs_its_attributes() -> None
     (add,) = ops_of(node_of("f32[3]; f32[3]", "f32[3] = aten.add.Tensor(self=%a, other=%b) {alpha=-2}"))
     assert add.schema_id == int.from_bytes(b"EADD", "little")
     assert struct.unpack("<f", add.attrs) == (-2.0,)
+
+
+@pytest.mark.parametrize("name", ["node", "kind", "inputs", "outputs"])
+def test_a_field_of_attributes_may_have_any_name(name: str) -> None:
+    node = node_of("f32[3]; f32[3]", "f32[3] = aten.sub.Tensor(self=%a, other=%b)")
+
+    with pytest.raises(InvalidArgumentError, match=f"attrs: ESUB has no field '{name}'; it has alpha"):
+        make_op(node, "Sub", node.inputs, node.outputs, **{name: 1.0})
 
 
 @pytest.mark.skipif(not CudaBackend().devices(), reason="there is no CUDA device, and no emulator")

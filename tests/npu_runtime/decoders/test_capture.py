@@ -41,7 +41,7 @@ class Filling(WithFactors):
 def made_by(kind: type, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a model of a class that transformers makes of its configuration from now on."""
     config = configuration("llama")
-    monkeypatch.setattr("npu_runtime.decoders.extract.automatic_class", lambda _: Of(kind))
+    monkeypatch.setattr("npu_runtime.decoders.model_on_meta.automatic_class", lambda _: Of(kind))
     torch.manual_seed(0)
     return kind(config).eval()
 
@@ -91,6 +91,16 @@ def test_a_checkpoint_without_all_weights_is_not_completed(tmp_path: Path) -> No
 
     with pytest.raises(WeightError, match=r"missing: model\.layers\.0\.mlp\.gate\.weight"):
         Decoder(extract_decoder(tmp_path, max_length=32), tmp_path)
+
+
+def test_a_checkpoint_that_transformers_does_not_load_is_refused_with_its_reason(tmp_path: Path) -> None:
+    model = language_model("gpt_neox")
+    model.save_pretrained(tmp_path)
+    graphs = extract_decoder(tmp_path, max_length=32)
+    (tmp_path / "config.json").write_text('{"model_type": "none such"}', encoding="utf-8")
+
+    with pytest.raises(WeightError, match=r"(?s)no 'lm_head\.weight'.*does not load it: .*save_pretrained"):
+        Decoder(graphs, tmp_path)
 
 
 def test_a_decoder_may_have_more_layers_than_its_encoder() -> None:

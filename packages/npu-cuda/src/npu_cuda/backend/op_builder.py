@@ -35,7 +35,7 @@ def op_info(kind: str) -> dict[str, Any]:
 
 
 def make_op(
-    node: OpNode, kind: str, inputs: Sequence[Operand], outputs: Sequence[Operand], **fields: float
+    node: OpNode, kind: str, inputs: Sequence[Operand], outputs: Sequence[Operand], /, **fields: float
 ) -> BackendOp:
     """Return an op of a kind, with the fields of its attributes; the others have their defaults."""
     schema = op_info(kind)["schema"]
@@ -107,7 +107,7 @@ class OpBuilder:
         ]
 
     def add(
-        self, kind: str, inputs: Sequence[Operand], outputs: Sequence[Operand], **fields: float
+        self, kind: str, inputs: Sequence[Operand], outputs: Sequence[Operand], /, **fields: float
     ) -> list[BackendOp]:
         """Add an op of the node; return all so far."""
         self.ops.append(make_op(self.node, kind, inputs, outputs, **fields))
