@@ -1,4 +1,4 @@
-"""The mutation sample: how many of 150 wrong edits, drawn by a fixed seed, the tests notice.
+"""The mutation sample: how many of 154 wrong edits, drawn by a fixed seed, the tests notice.
 
     python tools/mutate.py --out before.json                          draw, record and judge
     python tools/mutate.py --sample before.json --out after.json      the same mutants in another version

@@ -154,7 +154,7 @@ def execute_planned(
         for source in (weights, constants)
     ]
     program = PlannedProgram(plan(graph), held[0], constants=held[1])
-    before = {value: program.state_of(value) for value in graph.updates}
+    before = {value: program.tensors[value.name] for value in graph.updates}
     contents = {value: item.clone() for value, item in before.items()}
     random_state = torch.get_rng_state()
     runs = []

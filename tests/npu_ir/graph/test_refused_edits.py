@@ -303,8 +303,11 @@ REFUSED: dict[str, dict[str, tuple[Callable[[Graph], object], str]]] = {
         "foreign": (lambda g: g.set_overlap(graph().value("x"), g.value("x"), 0), "%x is not a value of"),
     },
     "a name": {
-        "of no value": (lambda g: g.value("nothing"), "graph 'g' has no value 'nothing'"),
-        "of no node": (lambda g: g.node("nothing"), "graph 'g' has no node 'nothing'"),
+        "of no value": (lambda g: g.value("nothing"),
+            "graph 'g' has no value 'nothing'\n  fix: graph.values has them"),
+        "like a value": (lambda g: g.value("doubl"), r"no value 'doubl' \(did you mean 'double'\?\)"),
+        "of no node": (lambda g: g.node("nothing"),
+            "graph 'g' has no node 'nothing'\n  fix: graph.nodes has them"),
     },
 }  # fmt: skip
 

@@ -289,10 +289,7 @@ class PricedHostBackend(SelectingOnce, HostBackend):
     """The native ops on the CPU where they take less time than ATen's."""
 
     call_overhead = CALL_OVERHEAD
-
-    def cost(self, node: OpNode) -> float | None:
-        ops = self.ops_of(node)
-        return None if isinstance(ops, str) else seconds_of(node, ops)
+    seconds = staticmethod(seconds_of)
 
 
 class CudaBackend(NativeBackend):
@@ -342,10 +339,7 @@ class PricedCudaBackend(SelectingOnce, CudaBackend):
     """The native ops on NVIDIA GPUs where they take less time than ATen's."""
 
     call_overhead = CALL_OVERHEAD_ON_CUDA
-
-    def cost(self, node: OpNode) -> float | None:
-        ops = self.ops_of(node)
-        return None if isinstance(ops, str) else seconds_on_cuda(node, ops)
+    seconds = staticmethod(seconds_on_cuda)
 
 
 def _slow_product(op: BackendOp) -> str | None:

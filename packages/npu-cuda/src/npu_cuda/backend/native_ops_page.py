@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from npu_cuda import _C
 from npu_cuda.backend.rules import RULES
@@ -39,11 +39,8 @@ def _line(row: OpRow, kind: int) -> str:
     schema = _C.attr_schemas()[row.schema]["fields"] if row.schema else ()
     fields = ", ".join(name for name, _, _ in schema)
     attributes = f"`{row.schema}`: {fields}" if row.schema else ""
-    return f"| {row.op} | {kind} | {attributes} | {_joined(_nodes_of(row.op))} | {_joined(_dtypes_of(row))} |"
-
-
-def _joined(parts: Iterable[str]) -> str:
-    return ", ".join(parts)
+    nodes, dtypes = ", ".join(_nodes_of(row.op)), ", ".join(_dtypes_of(row))
+    return f"| {row.op} | {kind} | {attributes} | {nodes} | {dtypes} |"
 
 
 def _nodes_of(op: str) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from npu_cuda import _C, errors
@@ -149,9 +149,15 @@ class Selections:
 
 
 class SelectingOnce:
-    """The part of a backend that states costs: a node is asked for its support, its cost and its lowering."""
+    """The part of a backend that states costs: a node is asked for its support, its cost and its lowering.
+
+    Attributes:
+        name: That of the backend.
+        seconds: Returns the estimated time of the ops of a node, in seconds.
+    """
 
     name: str
+    seconds: Callable[[OpNode, list[BackendOp]], float | None]
 
     def __init__(self) -> None:
         self._selections = Selections(self.name)
@@ -159,6 +165,11 @@ class SelectingOnce:
     def ops_of(self, node: OpNode) -> list[BackendOp] | str:
         """Return the ops of a node with their kernels, or why there are none."""
         return self._selections.of(node)
+
+    def cost(self, node: OpNode) -> float | None:
+        """Return the estimated time of a node in seconds; None if it has no kernels, or none is known."""
+        ops = self.ops_of(node)
+        return None if isinstance(ops, str) else self.seconds(node, ops)
 
     def ops_in_partition(self, node: OpNode) -> list[BackendOp] | str:
         """Return the ops of a node of the graph that `lower` gets."""

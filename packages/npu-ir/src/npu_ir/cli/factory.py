@@ -38,7 +38,6 @@ models:
 class Reference:
     """A parsed ``MODULE:FACTORY`` or ``MODULE:FACTORY(ARGUMENTS)``: ``module`` may be the path of a file."""
 
-    text: str
     module: str
     path: str
     args: tuple[Any, ...] = ()
@@ -61,7 +60,7 @@ def parse_reference(text: str) -> Reference:
         )
     module, path, arguments = parts.groups()
     if arguments is None:
-        return Reference(text, module, path)
+        return Reference(module, path)
     try:
         call: Any = ast.parse(f"f{arguments}", mode="eval").body
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
@@ -76,7 +75,7 @@ def parse_reference(text: str) -> Reference:
             fix="write numbers, quoted strings, True, None, lists, tuples and dicts of these; "
             "for anything else, write a function that makes the model",
         ) from error
-    return Reference(text, module, path, args, kwargs, has_arguments=True)
+    return Reference(module, path, args, kwargs, has_arguments=True)
 
 
 def make(reference: str, *, meta: bool = False, train: bool = False) -> tuple[torch.nn.Module, Any]:

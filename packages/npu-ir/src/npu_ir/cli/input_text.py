@@ -47,7 +47,6 @@ class FileReference:
 class Input:
     """One argument of the model on the command line."""
 
-    text: str
     name: str  # "" for a positional argument
     structure: Structure
     leaves: tuple[Any, ...]  # types of tensors, references to files, and literals
@@ -71,7 +70,7 @@ def parse_input(text: str) -> Input:
         path, _, key = value[1:].partition("#")
         if not path:
             raise UsageError(f"--input {text}: no file is named after '@'")
-        return Input(text, name, LEAF_STRUCTURE, (FileReference(Path(path).expanduser(), key),))
+        return Input(name, LEAF_STRUCTURE, (FileReference(Path(path).expanduser(), key),))
     try:
         parser = _InputParser(value)
         structure, leaves = parser.tree()
@@ -81,7 +80,7 @@ def parse_input(text: str) -> Input:
             f"--input {text}: {error.message}",
             fix=error.fix or "--help of the command lists what an input may be",
         ) from error
-    return Input(text, name, structure, tuple(leaves))
+    return Input(name, structure, tuple(leaves))
 
 
 class _InputParser(Reader):

@@ -17,6 +17,7 @@ from npu_ir.core.naming import default_output_names, short_name
 from npu_ir.core.node import NO_PROVENANCE, OpNode, Provenance, Value
 from npu_ir.core.origins import OriginRecord, share_origin
 from npu_ir.core.types import ScalarType, TensorType, Type
+from npu_ir.core.user_code import did_you_mean
 from npu_ir.errors import GraphError
 from npu_ir.graph.copy import clone, extract_subgraph, reduce_graph
 from npu_ir.graph.equality import same_graph
@@ -119,7 +120,8 @@ class Graph(Signature):
             GraphError: There is none.
         """
         if name not in self._nodes:
-            raise GraphError(f"graph {self.name!r} has no node {name!r}")
+            near = did_you_mean(name, self._nodes)
+            raise GraphError(f"graph {self.name!r} has no node {name!r}{near}", fix="graph.nodes has them")
         return self._nodes[name]
 
     # Edits of nodes

@@ -18,6 +18,7 @@ from npu_ir.core.node import Argument, InputKind, Value
 from npu_ir.core.origins import OriginRecord
 from npu_ir.core.structure import Structure, flatten
 from npu_ir.core.types import TensorType, Type
+from npu_ir.core.user_code import did_you_mean
 from npu_ir.errors import GraphError
 from npu_ir.graph.rules.edits import (
     is_replaceable,
@@ -146,7 +147,8 @@ class Signature:
             GraphError: There is none.
         """
         if name not in self._values:
-            raise GraphError(f"graph {self.name!r} has no value {name!r}")
+            near = did_you_mean(name, self._values)
+            raise GraphError(f"graph {self.name!r} has no value {name!r}{near}", fix="graph.values has them")
         return self._values[name]
 
     # Symbolic sizes

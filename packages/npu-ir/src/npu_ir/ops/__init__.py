@@ -1,4 +1,4 @@
-"""Registration of executors and conversions for op types that PyTorch's schemas do not cover.
+"""Ops by their schemas: arguments, types of results, effects, execution; registration of what has no schema.
 
 ```python
 from npu_ir.ops import register_executor

@@ -1,5 +1,5 @@
-"""Diagnostics: comparison of runs, profiles, explanations of backends.
+"""Diagnostics: comparison of runs, profiles, explanations of backends, measured choices.
 
 In: executors, graphs, models. Out: reports that print and become JSON. Open the folder of the question:
-`compare`, `profile` or `explain`.
+`compare`, `profile`, `explain` or `tune`.
 """

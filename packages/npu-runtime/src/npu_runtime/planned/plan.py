@@ -61,7 +61,6 @@ class Plan:
         compute_fresh: `compute`, but for the memory of these results.
         read_in_place: The tensors that the compute phase takes after the numbers: all inputs, if nothing is
             bound to their memory, so that it may read them in that of the caller; otherwise none.
-        passed: The values that the compute phase passes on: dynamic inputs of the commit phase, and results.
         actions: The actions of binding, in order.
         staging_copies: Staging copies by the result that they replace.
     """
@@ -80,7 +79,6 @@ class Plan:
     fresh: frozenset[Value]
     compute_fresh: CompiledFunction
     read_in_place: tuple[Value, ...]
-    passed: tuple[Value, ...]
     actions: tuple[Action, ...]
     staging_copies: Mapping[Value, Value]
 

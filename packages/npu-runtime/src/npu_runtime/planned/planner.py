@@ -101,7 +101,6 @@ def _plan(lowered: LoweredGraph, device: torch.device, memo: PlanMemo | None) ->
         fresh=frozenset(value for instruction in fresh.values() for value in instruction.outputs),
         compute_fresh=compute_fresh,
         read_in_place=read_in_place,
-        passed=passed,
         actions=tuple(assignment.actions),
         staging_copies=dict(assignment.staging_copies),
     )

@@ -164,11 +164,6 @@ class PlannedProgram:
             if value.argument is not None
         }
 
-    def state_of(self, value: Value) -> torch.Tensor:
-        """Return the tensor of an input, parameter, buffer or optimizer state of the graph."""
-        tensor: torch.Tensor = self._tensors[value]
-        return tensor
-
     def load(self, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
         """Copy the tensors of a call into the fixed inputs; return its numbers, for `run`.
 

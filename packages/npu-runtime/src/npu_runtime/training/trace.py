@@ -86,7 +86,7 @@ def require_batch(example_batch: Any) -> None:
     if example_batch is None:
         raise TracingError(
             "a step is traced on an example batch",
-            fix="compile_ir(model, optimizer, loss_fn, (input, target))",
+            fix="example_batch=(input, target), or the fourth argument",
         )
 
 

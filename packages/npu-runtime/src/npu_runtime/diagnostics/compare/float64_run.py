@@ -108,7 +108,6 @@ class Float64Run:
         rounding: torch.Generator | None = None,
     ) -> None:
         self.missing: dict[str, str] = {}
-        self._graph = graph
         self._wanted = set(wanted) | {value.name for value in graph.returned_values}
         self._device = device
         self._side_values = {} if given is None else given

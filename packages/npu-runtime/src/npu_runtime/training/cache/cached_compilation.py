@@ -147,7 +147,7 @@ class _Request:
             if type(item) in (int, float) and item != numbers.get(name):
                 return None
         kept = {name: state[name] for name in stored.state}
-        return TracedStep(stored.graph, kept, stored.branches, {}, self.components)
+        return TracedStep(stored.graph, kept, stored.branches, self.components)
 
     def trace_and_store(self, folder: CacheFolder, key: str) -> CompileArtifact:
         args, kwargs = self.batch

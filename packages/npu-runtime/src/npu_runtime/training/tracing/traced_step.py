@@ -48,14 +48,12 @@ class TracedStep:
         graph: Takes the batch, and ``hyperparameters`` by name; its updates are the mutated state.
         state: The state of the optimizers before the first step, by name.
         branches: The Python branches that the trace took on values of hyperparameters.
-        gradients: The names of the values that hold the gradients at the optimizer step, by parameter.
         components: The training components.
     """
 
     graph: Graph
     state: dict[str, torch.Tensor]
     branches: Sequence[StepBranch]
-    gradients: Mapping[str, str]
     components: TrainingComponents
 
     def weights(self) -> dict[str, torch.Tensor]:
@@ -73,12 +71,12 @@ class TracedStep:
         return {name: current[name] for name in named[HYPERPARAMETERS] if name in current}
 
 
-def extract_gradients(module: GraphModule, parameters: Sequence[str], previous: int) -> dict[str, str]:
-    """Remove gradients from inputs and outputs of a module; return the names of the computed ones.
+def extract_gradients(module: GraphModule, parameters: Sequence[str], previous: int) -> None:
+    """Remove gradients from inputs and outputs of a module; name the computed ones after their parameters.
 
     Args:
         module: Its last placeholders are gradients from before the step; it returns results, and gradients.
-        parameters: The names of the parameters whose gradients it returns, and keys of the result.
+        parameters: The names of the parameters whose gradients it returns.
         previous: The number of placeholders that are gradients.
 
     Raises:
@@ -97,15 +95,12 @@ def extract_gradients(module: GraphModule, parameters: Sequence[str], previous: 
     output = next(node for node in module.graph.nodes if node.op == "output")
     results, gradients = output.args[0]
     output.args = (results,)
-    names: dict[str, str] = {}
+    named: set[Node] = set()
     for key, node in zip(parameters, gradients, strict=True):
-        if not isinstance(node, Node):
-            continue
-        if node.op == "call_function" and node.name not in names.values():
+        if isinstance(node, Node) and node.op == "call_function" and node not in named:
             node._rename(f"{key.replace('.', '_')}_grad")
-        names[key] = node.name
+            named.add(node)
     module.graph.eliminate_dead_code(is_impure_node=_is_needed)
-    return names
 
 
 def _is_needed(node: Node) -> bool:

@@ -120,11 +120,11 @@ class _StepTracer:
                 *map(world.fake_tensor, substitution.gradients.values()),
             ]
         )
-        gradients = extract_gradients(module, list(self._gradients), len(substitution.gradients))
+        extract_gradients(module, list(self._gradients), len(substitution.gradients))
         assert self._results is not None
         graph = build_step_graph(module, substitution, self._batch, self._results, self._name)
         state = {key: tensor for key, tensor in substitution.state.items() if key in graph.optimizer_state}
-        return TracedStep(graph, state, world.branches(), gradients, substitution.components)
+        return TracedStep(graph, state, world.branches(), substitution.components)
 
     def _trace(self, fakes: Sequence[Any]) -> GraphModule:
         """Return the functionalized FX graph of the step."""

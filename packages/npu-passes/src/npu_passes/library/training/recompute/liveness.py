@@ -22,7 +22,6 @@ class Block:
     """The memory of one output of a node, and of the views of it.
 
     Attributes:
-        owner: The output.
         bytes: Its size.
         unit: The node that computes it.
         reads: The positions of the nodes that read it, in order.
@@ -30,7 +29,6 @@ class Block:
         is_result: Whether the graph returns it, or a view of it, or updates state with it.
     """
 
-    owner: Value
     bytes: int
     unit: Unit
     reads: list[int] = field(default_factory=list)
@@ -90,9 +88,7 @@ class Program:
         unit.inputs = tuple(dict.fromkeys(read))
         for block in unit.inputs:
             block.reads.append(unit.position)
-        unit.blocks = [
-            Block(value, 0 if value in donated else _memory_bytes(value), unit) for value in node.outputs
-        ]
+        unit.blocks = [Block(0 if value in donated else _memory_bytes(value), unit) for value in node.outputs]
         self.block_of.update(zip(node.outputs, unit.blocks, strict=True))
         self.units.append(unit)
 

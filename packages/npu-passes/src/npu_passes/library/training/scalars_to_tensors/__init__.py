@@ -92,7 +92,6 @@ class _Numbers:
 
     def __init__(self, graph: Graph, choice: Choice, dtype: torch.dtype) -> None:
         self.places: Mapping[OpNode, int] = {node: index for index, node in enumerate(graph.nodes)}
-        self._graph = graph
         self._chosen = choice.numbers
         self._dtype = dtype
         self._tensors: dict[Value, Value] = {}
