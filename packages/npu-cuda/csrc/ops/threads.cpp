@@ -141,14 +141,17 @@ class Pool {
 
   std::mutex mutex_;
   std::condition_variable started_, done_;
+  int threads_ = 0;
+  // What threads wait for, in a line of the cache that nobody writes to until it changes.
+  alignas(64) std::atomic<uint64_t> turn_{0};  // its number, and how many parts it has
+  std::atomic<int> sleepers_{0};
+  // What all of them write to while it runs.
+  alignas(64) std::atomic<uint64_t> next_{0};  // the number of the turn, and the first part that no thread has begun
+  std::atomic<int> pending_{0};
+  std::atomic<bool> caller_sleeps_{false};
   PartFunction function_ = nullptr;
   void* context_ = nullptr;
   std::exception_ptr thrown_;  // by a part
-  std::atomic<uint64_t> turn_{0};  // its number, and how many parts it has
-  std::atomic<uint64_t> next_{0};  // the number of the turn, and the first part that no thread has begun
-  std::atomic<int> pending_{0}, sleepers_{0};
-  std::atomic<bool> caller_sleeps_{false};
-  int threads_ = 0;
 };
 
 std::atomic<Pool*> current_pool{nullptr};

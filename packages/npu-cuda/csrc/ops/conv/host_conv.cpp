@@ -23,6 +23,7 @@ constexpr int64_t kLeastPixels = 8 * gemm::kTileRows;
 constexpr int64_t kMostDepth = 512;   // of a block of a panel, which stays there as well
 constexpr double kManyOperations = 1e6, kManyWeights = 16 << 10;
 constexpr int64_t kItemsOfSlice = 4;  // at least: bands are not of one size
+constexpr int64_t kPackedElements = 4096;  // below it threads take longer to wake than to pack
 
 // Taps whose numbers are side by side, in the input and in a panel.
 struct Run {
@@ -241,12 +242,13 @@ void Plan::pack(const TensorDesc& weights, float* packed) const {
   const pointwise::ReadRow read = pointwise::reader(pointwise::element_of(weights.dtype), pointwise::kFloat32);
   const int64_t inputs = geometry_.group_inputs(), outputs = geometry_.group_outputs(), item = item_bytes(weights.dtype);
   const int64_t rows = geometry_.taps() * inputs;
-  parallel_tasks(units(), [&](int64_t unit) {
-    const int64_t left = unit % panels_ * columns_, count = std::min(columns_, outputs - left);
-    const char* from = static_cast<const char*>(weights.data) + (unit / panels_ * strides.group + left * strides.output) * item;
-    for (int64_t row = 0; row < rows; ++row) {
-      float* to = packed + unit * panel_elements_ + row * columns_;
-      read(from + (strides.of_tap(geometry_, row / inputs) + row % inputs * strides.input) * item, strides.output, to, count);
+  parallel_items(units() * rows, std::max<int64_t>(1, kPackedElements / columns_), [&](int64_t begin, int64_t end) {
+    for (int64_t at = begin; at < end; ++at) {
+      const int64_t unit = at / rows, row = at % rows, left = unit % panels_ * columns_, count = std::min(columns_, outputs - left);
+      const int64_t from = unit / panels_ * strides.group + left * strides.output + strides.of_tap(geometry_, row / inputs) +
+                           row % inputs * strides.input;
+      float* const to = packed + at * columns_;
+      read(static_cast<const char*>(weights.data) + from * item, strides.output, to, count);
       std::fill(to + count, to + columns_, 0.0f);
     }
   });

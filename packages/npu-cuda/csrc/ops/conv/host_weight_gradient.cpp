@@ -13,6 +13,7 @@ namespace npu::conv {
 namespace {
 
 constexpr int64_t kMargin = 64;   // floats that a vector may read beyond the last pixel
+constexpr int64_t kManyResults = 4096;  // below it threads take longer to wake than to write
 
 // One image: `taken` is read by taps, `given` has the pixels of the products.
 struct Operands {
@@ -123,7 +124,7 @@ class Gradient {
   }
 
   uint64_t workspace_bytes() const {
-    return uint64_t(sizeof(float) * (sum_elements() + taken_elements() + given_elements()));
+    return uint64_t(sizeof(float) * (sum_elements() + 2 * (taken_elements() + given_elements())));
   }
 
   void run(const OpCall& call) const;
@@ -149,7 +150,18 @@ class Gradient {
     const bool is_tile = vector_bytes() > 16 && rest * 4 >= vector_bytes() && (rest & (rest - 1)) == 0;
     return y.dtype == kFloat32 && y.channel_stride == 1 && !geometry_.is_depthwise() && (rest == 0 || is_tile);
   }
-  void add_image(int64_t image, const Image& x, const Image& y, float* workspace) const;
+  // Where an image is copied to: the next one has other memory.
+  float* taken_of(int64_t image, float* sums) const { return sums + sum_elements() + image % 2 * taken_elements(); }
+  float* given_of(int64_t image, float* sums) const {
+    return sums + sum_elements() + 2 * taken_elements() + image % 2 * given_elements();
+  }
+  void add_images(const Image& x, const Image& y, float* sums) const;
+  // The inputs of neighbouring taps of a row are neighbours, too: they are taken for those of one.
+  int64_t joined_taps() const { return geometry_.groups == 1 && geometry_.dilation[2] == 1 ? geometry_.kernel[2] : 1; }
+  int64_t inputs_of_tap() const { return geometry_.is_depthwise() ? 1 : geometry_.group_inputs() * joined_taps(); }
+  int64_t blocks() const { return (inputs_of_tap() + gemm::kTileRows - 1) / gemm::kTileRows; }
+  int64_t tasks() const;
+  void add_task(int64_t task, int64_t image, const Image& y, float* sums) const;
   void write(const TensorDesc& result, const float* sums) const;
 
   Geometry geometry_;  // of a direct convolution; but for addresses
@@ -165,71 +177,82 @@ void Gradient::run(const OpCall& call) const {
   Image x = geometry_.x, y = geometry_.y;
   x.data = static_cast<char*>(call.inputs[is_swapped ? 1 : 0].data);
   y.data = static_cast<char*>(call.inputs[is_swapped ? 0 : 1].data);
-  const bool is_empty = y.sizes[0] * y.sizes[1] * y.sizes[2] == 0;
-  for (int64_t image = 0; image < x.batch && !is_empty; ++image) add_image(image, x, y, sums);
+  if (y.sizes[0] * y.sizes[1] * y.sizes[2] > 0) add_images(x, y, sums);
   write(call.outputs[0], sums);
 }
 
-void Gradient::add_image(int64_t image, const Image& x, const Image& y, float* sums) const {
-  float* const taken = sums + sum_elements();
-  float* const given = taken + taken_elements();
+// While threads add an image, one of them copies the next one.
+void Gradient::add_images(const Image& x, const Image& y, float* sums) const {
   constexpr int64_t origin[kAxes] = {};
-  copy_pixels(x, image, least_, extent_, taken);
-  if (!is_direct(y)) copy_pixels(y, image, origin, y.sizes, given);
-  const PixelStrides in{{extent_[1] * extent_[2] * x.channels, extent_[2] * x.channels, x.channels}};
+  const int64_t copies = is_direct(y) ? 1 : 2, count = tasks();
+  const bool is_ahead = thread_count() > 1;
+  const auto copy = [&](int64_t image, int64_t which) {
+    if (which == 0) copy_pixels(x, image, least_, extent_, taken_of(image, sums));
+    else copy_pixels(y, image, origin, y.sizes, given_of(image, sums));
+  };
+  for (int64_t image = 0; image < x.batch; ++image) {
+    for (int64_t which = 0; which < copies && (image == 0 || !is_ahead); ++which) copy(image, which);
+    const int64_t of_next = is_ahead && image + 1 < x.batch ? copies : 0;
+    parallel_tasks(of_next + count, [&](int64_t task) {
+      if (task < of_next) copy(image + 1, task);
+      else add_task(task - of_next, image, y, sums);
+    });
+  }
+}
+
+// A tap and some inputs of a group; of a depthwise convolution a tap.
+int64_t Gradient::tasks() const {
+  const int64_t taps = geometry_.taps() / joined_taps();
+  return geometry_.is_depthwise() ? taps : geometry_.groups * taps * blocks();
+}
+
+void Gradient::add_task(int64_t task, int64_t image, const Image& y, float* sums) const {
+  const PixelStrides in{{extent_[1] * extent_[2] * geometry_.x.channels, extent_[2] * geometry_.x.channels, geometry_.x.channels}};
   PixelStrides out{{y.sizes[1] * y.sizes[2] * y.channels, y.sizes[2] * y.channels, y.channels}};
-  const float* first_output = given;
+  const float* outputs = given_of(image, sums);
   if (is_direct(y)) {
     std::copy_n(y.strides, kAxes, out.axes);
-    first_output = reinterpret_cast<const float*>(y.data) + image * y.batch_stride;
+    outputs = reinterpret_cast<const float*>(y.data) + image * y.batch_stride;
   }
   PixelStrides steps = in;
   for (int axis = 0; axis < kAxes; ++axis) steps.axes[axis] *= plane_.axes[axis].input_step;
-  const bool is_depthwise = geometry_.is_depthwise();
-  // The inputs of neighbouring taps are neighbours, too: they are taken for those of one.
-  const int64_t joined = geometry_.groups == 1 && geometry_.dilation[2] == 1 ? geometry_.kernel[2] : 1;
-  const int64_t inputs = geometry_.group_inputs() * joined, taps = geometry_.taps() / joined, width = geometry_.kernel[2] / joined;
-  const int64_t blocks = is_depthwise ? 1 : (inputs + gemm::kTileRows - 1) / gemm::kTileRows;  // of inputs
-  const int64_t groups = is_depthwise ? 1 : geometry_.groups;
-  parallel_tasks(groups * taps * blocks, [&](int64_t item) {
-    const int64_t block = item % blocks, tap = item / blocks % taps, group = item / blocks / taps;
-    const int64_t w = tap % width, h = tap / width % geometry_.kernel[1];
-    const int64_t d = tap / width / geometry_.kernel[1], first = block * gemm::kTileRows;
-    const int64_t offset = in.at(plane_.axes[0].taps[d].offset - least_[0], plane_.axes[1].taps[h].offset - least_[1],
-                                 plane_.axes[2].taps[w].offset - least_[2]);
-    float* const row = sums + ((group * taps + tap) * inputs + first) * columns();
-    Operands operands{taken + offset + group * inputs + first, steps, first_output + group * geometry_.group_outputs(), out,
-                      {y.sizes[0], y.sizes[1], y.sizes[2]}};
-    if (is_depthwise) {
-      sum_channels({&operands, 1, y.channels, row, columns()});
-      return;
-    }
-    const float* const outputs = operands.given;
-    for (int64_t left = 0; left < geometry_.group_outputs(); left += widest()) {
-      operands.given = outputs + left;
-      sum_products({&operands, std::min<int64_t>(gemm::kTileRows, inputs - first),
-                    std::min(widest(), geometry_.group_outputs() - left), row + left, columns()});
-    }
-  });
+  const int64_t joined = joined_taps(), width = geometry_.kernel[2] / joined, taps = geometry_.taps() / joined;
+  const int64_t block = task % blocks(), tap = task / blocks() % taps, group = task / blocks() / taps;
+  const int64_t w = tap % width, h = tap / width % geometry_.kernel[1];
+  const int64_t d = tap / width / geometry_.kernel[1], first = block * gemm::kTileRows, inputs = inputs_of_tap();
+  const int64_t offset = in.at(plane_.axes[0].taps[d].offset - least_[0], plane_.axes[1].taps[h].offset - least_[1],
+                               plane_.axes[2].taps[w].offset - least_[2]);
+  float* const row = sums + ((group * taps + tap) * inputs + first) * columns();
+  Operands operands{taken_of(image, sums) + offset + group * inputs + first, steps,
+                    outputs + group * geometry_.group_outputs(), out, {y.sizes[0], y.sizes[1], y.sizes[2]}};
+  if (geometry_.is_depthwise()) return sum_channels({&operands, 1, y.channels, row, columns()});
+  for (int64_t left = 0; left < geometry_.group_outputs(); left += widest()) {
+    sum_products({&operands, std::min<int64_t>(gemm::kTileRows, inputs - first),
+                  std::min(widest(), geometry_.group_outputs() - left), row + left, columns()});
+    operands.given += widest();
+  }
 }
 
 void Gradient::write(const TensorDesc& result, const float* sums) const {
   const pointwise::WriteRow write = pointwise::writer(pointwise::element_of(result.dtype), pointwise::kFloat32);
   const int64_t item = item_bytes(result.dtype), inputs = geometry_.group_inputs();
   auto* const to = static_cast<char*>(result.data);
-  for (int64_t tap = 0; tap < geometry_.taps(); ++tap) {
-    const int64_t place = strides_.of_tap(geometry_, tap);
-    if (geometry_.is_depthwise()) {
-      write(sums + tap * columns(), to + place * item, strides_.group, geometry_.groups);
-      continue;
-    }
-    for (int64_t group = 0; group < geometry_.groups; ++group) {
-      for (int64_t input = 0; input < inputs; ++input) {
-        write(sums + ((group * geometry_.taps() + tap) * inputs + input) * columns(),
-              to + (place + group * strides_.group + input * strides_.input) * item, strides_.output, geometry_.group_outputs());
+  const auto write_taps = [&](int64_t begin, int64_t end) {
+    for (int64_t tap = begin; tap < end; ++tap) {
+      const int64_t place = strides_.of_tap(geometry_, tap);
+      if (geometry_.is_depthwise()) {
+        write(sums + tap * columns(), to + place * item, strides_.group, geometry_.groups);
+        continue;
+      }
+      for (int64_t group = 0; group < geometry_.groups; ++group) {
+        for (int64_t input = 0; input < inputs; ++input) {
+          write(sums + ((group * geometry_.taps() + tap) * inputs + input) * columns(),
+                to + (place + group * strides_.group + input * strides_.input) * item, strides_.output, geometry_.group_outputs());
+        }
       }
     }
-  }
+  };
+  parallel_items(geometry_.taps(), std::max<int64_t>(1, kManyResults * geometry_.taps() / result.numel), write_taps);
 }
 
 Status launch(const OpCall& call) {
