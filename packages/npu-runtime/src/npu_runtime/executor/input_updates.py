@@ -35,6 +35,7 @@ class InputUpdates:
         if choice is not None and choice not in get_args(Updates):
             raise ExecutionError(f"updates={choice!r} is none of the choices", fix=f"give {_CHOICES}")
         self.choice = choice
+        self._graph = graph
         self.targets = tuple(value for value in graph.updates if _is_input(value))
         self.are_dropped = choice == "ignore" or (choice != "return" and not self.targets)
 
