@@ -30,6 +30,11 @@ CALLS = {
         (2, 6, 5, 4),
         (6, 4, 3, 3),
     ),
+    "conv_transpose2d, a stride beyond the result": (
+        lambda x, w: F.conv_transpose2d(x, w, stride=(10**8, 1)),
+        (1, 6, 1, 9),
+        (6, 4, 1, 3),
+    ),
     "conv_transpose3d": (lambda x, w: F.conv_transpose3d(x, w), (1, 3, 3, 4, 5), (3, 2, 2, 2, 2)),
 }  # fmt: skip
 

@@ -13,8 +13,10 @@ from npu_cuda.backend import HostBackend
 from npu_cuda.backend.pointwise_rules import ELEMENTWISE_RULES
 from npu_cuda.backend.rules import RULES
 from npu_cuda.errors import InvalidArgumentError
-from npu_ir import Graph, parse_ir
+from npu_ir import Graph, extract_ir, parse_ir
 from npu_ir.core.types import dtype_name
+from npu_runtime import IRExecutor
+from tests.support.corpus.case import Function
 
 HOST = HostBackend()
 ATEN = sorted(op for op in ELEMENTWISE_RULES if op.startswith("aten."))
@@ -159,6 +161,52 @@ def test_a_rule_of_others_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> Non
 
     assert op.kind == "Clamp"
     assert run(parse_ir(text), [torch.tensor([-1.0, 0.5, 2.0])]).tolist() == [1, 1, 2]
+
+
+def test_a_number_that_a_node_lacks_is_the_default_of_its_op(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "aten.leaky_relu.default"
+    monkeypatch.setitem(RULES, name, RULES[name])
+    npu_cuda.lowering_rule(name, "Clamp", numbers={"low": "negative_slope"})
+    text = f"graph g {{\ninput %a: f32[3]\n%y: f32[3] = {name}(self=%a)\nreturn %y\n}}"
+
+    assert run(parse_ir(text), [torch.tensor([-1.0, 0.5, 2.0])]).tolist() == pytest.approx([0.01, 0.5, 2])
+
+
+EDGES = torch.tensor([0.1, 0.3, 3.0, float("inf")] * 16)
+NUMBERS_AND_SCALARS = {
+    f"{dtype}, {number}": (
+        lambda a, number=number: (a == number, a < number, a >= number, a + number, number - a, a % number),
+        (EDGES.to(dtype),),
+    )
+    for dtype in (torch.float16, torch.bfloat16)
+    for number in (0.1, 2.0, 1e30)
+} | {
+    "alpha": (lambda a: (torch.add(a, a, alpha=0.1), torch.sub(a, 0.3, alpha=0.1)), (EDGES.half(),)),
+    "power": (lambda a: (a**0.1,), (EDGES.bfloat16(),)),
+    "integers and a float": (lambda a: (a == 16777216.0, a < 3.0), (torch.tensor([16777217, 2]),)),
+    "a wide scalar tensor": (
+        lambda a, b: (torch.maximum(a, b), torch.minimum(b, a), a < b, a == b, a + b, a * b),
+        (torch.tensor([100, 1], dtype=torch.int8), torch.tensor(300)),
+    ),
+    "a precise scalar tensor": (
+        lambda a, b: (a == b, a > b),
+        (torch.tensor([0.1, 0.3]), torch.tensor(0.1).double() + 1e-9),
+    ),
+    "a power of small integers": (
+        lambda a, b: (a**b,),
+        (torch.tensor([3, 1], dtype=torch.uint8), torch.tensor(-3)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NUMBERS_AND_SCALARS)
+def test_numbers_and_scalar_tensors_are_rounded_as_in_pytorch(name: str) -> None:
+    function, inputs = NUMBERS_AND_SCALARS[name]
+    graph = extract_ir(Function(function), inputs)
+
+    actual, expected = IRExecutor(graph, {}, backend=HOST)(*inputs), function(*inputs)
+
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
 
 
 def test_a_rule_for_an_op_that_is_not_there_is_refused() -> None:

@@ -161,6 +161,7 @@ def test_json_that_is_no_literal_is_refused(data: Any, message: str) -> None:
     "complex_too_large": (f"complex(1.0, 1{'0' * 400})", r"complex\(1.0, 10+.* is not a complex"),
     "device": ('device("nowhere")', r"device\('nowhere'\) is not a device"),
     "device_index": ("device(0)", r"device\(0\) is not a device"),
+    "device_index_beyond_a_byte": ('device("cuda:99999")', r"device\('cuda:99999'\) is not a device"),
     "no_arguments": ("device", r"expected '\(', got the end of the text"),
     "too_long": ("1" * 5000, r"1{40}\.\.\. is too long a number"),
     "escape": (r'"\x"', r'"\\x" is not a JSON string'),

@@ -82,6 +82,17 @@ def test_a_file_of_regions_below_the_limit_is_refused(tmp_path: Path) -> None:
         load_changed(nested(2), deepen, tmp_path)
 
 
+@pytest.mark.parametrize("operands", ["5", "True", 'device("cpu")'])
+def test_operands_of_a_region_that_are_no_list_are_refused(operands: str) -> None:
+    with pytest.raises(GraphError, match="the region .true_fn. of node .y. takes 1 values, and gets 0"):
+        parse_ir(
+            "graph g { input %x: f32[2] input %c: bool\n"
+            f"%y: f32[2] = higher_order.cond(pred=%c) {{operands={operands}}}\n"
+            "region true_fn = graph a { input %a: f32[2] return (%a,) }\n"
+            "region false_fn = graph b { input %a: f32[2] return (%a,) } return %y }"
+        )
+
+
 def test_the_text_of_a_region_can_be_read_on_its_own() -> None:
     graph = parse_ir(
         "graph g { symbol s in [2, 9] symbol t in [0, 3] input %p: bool[] input %x: f32[s]\n"

@@ -299,6 +299,19 @@ def test_what_calls_read_is_kept_as_far_as_it_takes_no_more_than_the_weights(
 
 
 @pytest.mark.exhaustive
+def test_what_reads_a_result_that_is_too_large_stays_with_it() -> None:
+    def distances(self: Any, x: Tensor) -> Tensor:
+        book = self.book.float()
+        return (book.pow(2).sum(1) - 2 * x @ book.t()).argmin(1)
+
+    model = Holding(distances, book=nn.Parameter(torch.randn(256, 4).bfloat16()))
+
+    folded = fold(model, X, max_bytes=0).graph
+
+    assert "aten.pow.Tensor_Scalar" in op_types(folded)
+    assert torch.equal(execute_ir(folded, (X,), model.state_dict()), model(X))
+
+
 def test_the_time_per_node_does_not_grow_with_a_chain() -> None:
     def seconds(count: int) -> float:
         graph, vector = Graph("chain"), TensorType((4,), F32)

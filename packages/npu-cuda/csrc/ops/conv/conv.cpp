@@ -191,10 +191,12 @@ int64_t Plane::Axis::inside_end(int64_t size) const {
 
 std::vector<Plane> planes_of(const Geometry& g) {
   if (!g.is_transposed) return {{{direct_axis(g, 0), direct_axis(g, 1), direct_axis(g, 2)}}};
+  // A stride may be much larger than the result, whose positions each are in a plane.
+  const auto count = [&](int axis) { return std::min(int64_t{g.stride[axis]}, std::max<int64_t>(1, g.y.sizes[axis])); };
   std::vector<Plane> planes;
-  for (int64_t d = 0; d < g.stride[0]; ++d) {
-    for (int64_t h = 0; h < g.stride[1]; ++h) {
-      for (int64_t w = 0; w < g.stride[2]; ++w) {
+  for (int64_t d = 0; d < count(0); ++d) {
+    for (int64_t h = 0; h < count(1); ++h) {
+      for (int64_t w = 0; w < count(2); ++w) {
         planes.push_back({{transposed_axis(g, 0, d), transposed_axis(g, 1, h), transposed_axis(g, 2, w)}});
       }
     }

@@ -7,20 +7,25 @@ that is a number becomes a field of the attributes; tensors are inputs, in the o
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
 from npu_cuda import _C
 from npu_cuda.backend.op_builder import Lowered, make_op, op_info
-from npu_ir import OpNode, TensorType
+from npu_ir import OpNode, TensorType, Value
+from npu_ir.ops.schema import find_op, schema_of
 
 # Returns why a node is not computed by the op of a row; None if it is.
 Condition = Callable[[OpNode], "str | None"]
 
 _SHORT_FLOATS = (torch.float16, torch.bfloat16)
 _EXACT_INTEGERS = 2**53  # of float64, in which attributes are stored
+_EXACT_IN_FLOAT32 = 2**24  # PyTorch compares integers with a float in float32
+# Their results are the same where PyTorch converts a scalar tensor first: integers wrap around.
+_ROUND_LAST = ("EltwiseAdd", "Sub", "Rsub", "Mul")
 # Arguments that the type of the result has taken into account.
 _OF_THE_RESULT = {"dtype", "layout", "device", "pin_memory", "memory_format"}
 
@@ -40,6 +45,7 @@ class ElementwiseRule:
         values: Argument to the values that it may have; None stands for its default.
         order: The inputs of the op, as places among the tensors of the node; None for all in their order.
         condition: Further reasons to refuse.
+        are_rounded: Whether PyTorch rounds the numbers to the 16 bits of a tensor before it computes.
     """
 
     kind: str
@@ -48,6 +54,7 @@ class ElementwiseRule:
     values: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     order: tuple[int, ...] | None = None
     condition: Condition = _always
+    are_rounded: bool = False
 
     def __call__(self, node: OpNode) -> Lowered:
         info = op_info(self.kind)
@@ -55,7 +62,7 @@ class ElementwiseRule:
         least, most = info["inputs"]
         if not least <= len(inputs) <= most or len(node.outputs) != info["outputs"]:
             return f"{self.kind} takes {least} tensors, not {len(inputs)}"
-        reason = self._refused_argument(node) or _mixed_dtypes(node) or self.condition(node)
+        reason = self._refused_argument(node) or _mixed_dtypes(node, self.kind) or self.condition(node)
         if reason is not None:
             return reason
         return [make_op(node, self.kind, inputs, node.outputs, **self._fields(node, info["schema"]))]
@@ -75,10 +82,29 @@ class ElementwiseRule:
     def _fields(self, node: OpNode, schema: str | None) -> dict[str, float]:
         if schema is None:
             return {}
-        values = {name: node.attrs.get(argument) for name, argument in self.numbers.items()}
+        given = {**_default_numbers(node.op_type), **node.attrs}
+        values = {name: given.get(argument) for name, argument in self.numbers.items()}
+        if self.are_rounded:
+            values = {name: _rounded(value, node) for name, value in values.items()}
         fields = {**self.fixed, **{name: value for name, value in values.items() if value is not None}}
         codes = _field_codes(schema)
         return {name: int(value) if codes[name] in "iIqQ" else float(value) for name, value in fields.items()}
+
+
+@functools.cache
+def _default_numbers(op_type: str) -> Mapping[str, float]:
+    """Return the numbers that an op has where an argument is not given: a graph does not state them."""
+    op = find_op(op_type)
+    arguments = () if op is None else schema_of(op).args
+    return {arg.name: arg.default for arg in arguments if isinstance(arg.default, (bool, int, float))}
+
+
+def _rounded(value: Any, node: OpNode) -> Any:
+    """Return a number as the tensors of a node have it, if these are 16-bit floats."""
+    short = _dtypes_of(node.inputs).intersection(_SHORT_FLOATS)
+    if value is None or not short:
+        return value
+    return torch.tensor(value, dtype=torch.float64).to(next(iter(short))).item()
 
 
 @functools.cache
@@ -87,7 +113,10 @@ def _field_codes(schema: str) -> dict[str, str]:
 
 
 def _dtypes(node: OpNode) -> set[torch.dtype]:
-    values = (*node.inputs, *node.outputs)
+    return _dtypes_of((*node.inputs, *node.outputs))
+
+
+def _dtypes_of(values: Iterable[Value]) -> set[torch.dtype]:
     return {value.type.dtype for value in values if isinstance(value.type, TensorType)}
 
 
@@ -113,7 +142,7 @@ def refused_number(node: OpNode, kind: str, name: str, value: object) -> str | N
     assert isinstance(value, (int, float))
     if _has_fractions(node):
         return None
-    if isinstance(value, float) and not value.is_integer():
+    if isinstance(value, float) and not (value.is_integer() and abs(value) < _EXACT_IN_FLOAT32):
         return f"{kind} takes no {name}={value} for integers"
     for dtype in _integers_of(node):
         if not torch.iinfo(dtype).min <= value <= torch.iinfo(dtype).max:
@@ -121,11 +150,21 @@ def refused_number(node: OpNode, kind: str, name: str, value: object) -> str | N
     return None if abs(value) <= _EXACT_INTEGERS else f"{name}={value} has more than 53 bits"
 
 
-def _mixed_dtypes(node: OpNode) -> str | None:
-    """Return why PyTorch would round an input first: it is not exact in the 16 bits of another."""
-    inputs = {value.type.dtype for value in node.inputs if isinstance(value.type, TensorType)} - {torch.bool}
-    if len(inputs) > 1 and not inputs.isdisjoint(_SHORT_FLOATS):
-        return f"{', '.join(sorted(map(str, inputs)))} in one op are rounded before they are computed with"
+def _mixed_dtypes(node: OpNode, kind: str) -> str | None:
+    """Return why PyTorch would convert an input first, so that it is another number."""
+    inputs = _dtypes_of(node.inputs) - {torch.bool}
+    if len(inputs) < 2:
+        return None
+    names = ", ".join(sorted(map(str, inputs)))
+    if not inputs.isdisjoint(_SHORT_FLOATS):
+        return f"{names} in one op are rounded before they are computed with"
+    has_axes = [value for value in node.inputs if isinstance(value.type, TensorType) and value.type.shape]
+    if kind in _ROUND_LAST or not has_axes:
+        return None
+    # Scalar tensors of the same category do not widen tensors with axes.
+    wide, common = (functools.reduce(torch.promote_types, of) for of in (inputs, _dtypes_of(has_axes)))
+    if wide.is_floating_point == common.is_floating_point and common not in (wide, torch.bool):
+        return f"{names} in one op: a scalar tensor becomes {common} before it is computed with"
     return None
 
 
@@ -219,7 +258,8 @@ def _pairs() -> Iterator[tuple[str, tuple[ElementwiseRule, ...]]]:
     """Yield the ops of two operands, of which the second may be a number."""
     for name, kind in _OF_TWO.items():
         condition = _divides if name in {"remainder", "fmod"} else _always
-        of_number = ElementwiseRule(f"{kind}Scalar", _OTHER, condition=condition)
+        is_rounded = name not in {"mul", "div"}
+        of_number = ElementwiseRule(f"{kind}Scalar", _OTHER, condition=condition, are_rounded=is_rounded)
         yield f"{name}.Tensor", (ElementwiseRule(kind, condition=condition), of_number)
         yield f"{name}.Scalar", (of_number,)
     for name, kind, number in (
@@ -227,8 +267,9 @@ def _pairs() -> Iterator[tuple[str, tuple[ElementwiseRule, ...]]]:
         ("sub", "Sub", "SubScalar"),
         ("rsub", "Rsub", "RsubScalar"),
     ):
-        of_number = ElementwiseRule(number, _OTHER | _ALPHA)
-        yield f"{name}.Tensor", (ElementwiseRule(kind, _ALPHA, condition=_takes_alpha), of_number)
+        of_number = ElementwiseRule(number, _OTHER | _ALPHA, are_rounded=True)
+        of_tensors = ElementwiseRule(kind, _ALPHA, condition=_takes_alpha, are_rounded=True)
+        yield f"{name}.Tensor", (of_tensors, of_number)
         yield f"{name}.Scalar", (of_number,)
 
 
@@ -238,7 +279,9 @@ _SINGLE: Mapping[str, ElementwiseRule] = {
     "max.other": ElementwiseRule("Maximum"),
     "min.other": ElementwiseRule("Minimum"),
     "pow.Tensor_Tensor": ElementwiseRule("Pow"),
-    "pow.Tensor_Scalar": ElementwiseRule("PowScalar", {"other": "exponent"}, condition=_is_power),
+    "pow.Tensor_Scalar": ElementwiseRule(
+        "PowScalar", {"other": "exponent"}, condition=_is_power, are_rounded=True
+    ),
     "pow.Scalar": ElementwiseRule("ScalarPow", {"other": "self"}),
     "clamp.default": ElementwiseRule("Clamp", _BOUNDS),
     "clamp_min.default": ElementwiseRule("Clamp", {"low": "min"}),

@@ -118,17 +118,21 @@ def _complex_from_json(parts: Any) -> complex:
     return complex(real, imag)
 
 
-def _device_from_json(name: Any) -> torch.device:
+def device_named(name: Any) -> torch.device:
+    """Return the device that a graph names; a TypeError, ValueError or RuntimeError if there is none."""
     if not isinstance(name, str):
         raise TypeError("a device is a string")  # torch.device(0) depends on the machine
-    return torch.device(name)
+    device = torch.device(name)
+    if str(device) != name:  # an index has 8 bits, and others become one of them
+        raise ValueError(f"{name!r} would be {device}")
+    return device
 
 
 _FROM_JSON: dict[str, Callable[[Any], Literal]] = {
     "float": {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}.__getitem__,
     "complex": _complex_from_json,
     "dtype": parse_dtype,
-    "device": _device_from_json,
+    "device": device_named,
     "layout": LAYOUTS.__getitem__,
     "memory_format": MEMORY_FORMATS.__getitem__,
 }

@@ -95,6 +95,7 @@ class SchemaArg:
         required: It has no default and is not an optional tensor (whose absence means None).
         writes: The operator mutates the tensor.
         variadic: It takes all further positional arguments, as a list.
+        default: What stands for it where it is not given, as PyTorch has it: an enum is an integer.
     """
 
     name: str
@@ -103,6 +104,7 @@ class SchemaArg:
     has_default: bool
     writes: bool = False
     variadic: bool = False
+    default: Any = None
 
     @property
     def required(self) -> bool:
@@ -158,6 +160,7 @@ def schema_of(op: Op) -> OpSchema:
             kind=_KINDS.get(str(arg.type), ArgKind.PLAIN),
             kwarg_only=arg.kwarg_only,
             has_default=arg.has_default_value(),
+            default=arg.default_value,
             writes=arg.alias_info is not None and arg.alias_info.is_write,
         )
         for arg in schema.arguments

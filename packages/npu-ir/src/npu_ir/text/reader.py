@@ -9,9 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import torch
-
-from npu_ir.core.literals import LAYOUTS, MAX_LITERAL_DEPTH, MEMORY_FORMATS, Literal
+from npu_ir.core.literals import LAYOUTS, MAX_LITERAL_DEPTH, MEMORY_FORMATS, Literal, device_named
 from npu_ir.core.structure import LEAF_STRUCTURE, MAX_DEPTH, Structure
 from npu_ir.core.types import (
     SCALAR_KINDS,
@@ -41,7 +39,7 @@ _WORDS: dict[str, Literal] = {
 }
 _CONSTRUCTORS: dict[str, tuple[Callable[..., Literal], tuple[Any, ...]]] = {
     "complex": (complex, ((int, float), (int, float))),
-    "device": (torch.device, (str,)),
+    "device": (device_named, (str,)),
 }
 # Limits keep recursive descent within Python's stack: containers, and the context of the innermost.
 _MAX_NESTING = MAX_DEPTH + MAX_LITERAL_DEPTH
@@ -325,7 +323,7 @@ class Reader:
             raise self.fail(problem, token)
         try:
             return make(*parts)
-        except (OverflowError, RuntimeError) as error:
+        except (OverflowError, RuntimeError, ValueError) as error:
             raise self.fail(problem, token) from error
 
     # Containers

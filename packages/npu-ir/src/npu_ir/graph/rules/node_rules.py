@@ -61,7 +61,9 @@ def _passed_types(node: OpNode, lists: tuple[str, ...]) -> list[Type | None]:
     types = {operand: value.type for operand, value in zip(node.operands or (), node.inputs, strict=False)}
     passed: list[Type | None] = []
     for name in lists:
-        items: Any = node.attrs.get(name) or ()
+        items: Any = node.attrs.get(name)
+        if not isinstance(items, (list, tuple)):
+            continue  # fewer values than the region takes
         passed += [types.get(list_operand(name, index)) for index in range(len(items))]
     return passed
 

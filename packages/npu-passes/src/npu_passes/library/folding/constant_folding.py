@@ -127,14 +127,28 @@ class ConstantFolding(Pass):
             memory.add(node)
             if not self._refuse(node, memory.problem(node, TRANSIENT)):
                 movable[node] = None
-        # Backwards: a node that stays makes the results that it reads retained ones, with the stricter limit.
-        for node in reversed(list(movable)):
-            if _is_retained(node, movable) and self._refuse(node, memory.problem(node)):
-                del movable[node]
+        while self._keep_large_results(graph, movable, memory):
+            pass
         for nodes in _groups_by_retained_result(movable):
             with self.rewrite(graph, "prologue", *nodes):
                 for node in nodes:
                     graph.move_to_prologue(node)
+
+    def _keep_large_results(self, graph: Graph, movable: dict[OpNode, None], memory: WeightMemory) -> bool:
+        """Remove nodes whose results would take too much memory from those that move; whether there was one.
+
+        Backwards, since a node that stays makes the results that it reads retained ones, with the stricter
+        limit. The nodes that read its own results stay, too.
+        """
+        count = len(movable)
+        for node in reversed(list(movable)):
+            if _is_retained(node, movable) and self._refuse(node, memory.problem(node)):
+                del movable[node]
+        is_smaller = len(movable) < count
+        for node in list(movable):
+            if not all(_is_known(graph, value, movable) for value in node.inputs):
+                del movable[node]
+        return is_smaller
 
     def _refuse(self, node: OpNode, problem: str | None) -> bool:
         if problem is not None:
