@@ -77,7 +77,8 @@ def lowering_rule(
     Args:
         op_type: The op of the nodes: "aten.softplus.default".
         kind: The name of the native op, which is registered. Its inputs are the tensors of the node.
-        numbers: Field of its attributes to argument of the node, for arguments that are numbers.
+        numbers: Field of its attributes to argument of the node, for arguments that are numbers: one that a
+            node lacks is the default of its op.
         condition: Returns why a node is not computed by it; None if it is.
 
     Raises:
