@@ -17,6 +17,7 @@ from npu_ir import Graph, extract_ir, parse_ir
 from npu_ir.core.types import dtype_name
 from npu_runtime import IRExecutor
 from tests.support.corpus.case import Function
+from tests.support.rows import each_row
 
 HOST = HostBackend()
 ATEN = sorted(op for op in ELEMENTWISE_RULES if op.startswith("aten."))
@@ -199,9 +200,8 @@ NUMBERS_AND_SCALARS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NUMBERS_AND_SCALARS)
-def test_numbers_and_scalar_tensors_are_rounded_as_in_pytorch(name: str) -> None:
-    function, inputs = NUMBERS_AND_SCALARS[name]
+@each_row("function, inputs", NUMBERS_AND_SCALARS)
+def test_numbers_and_scalar_tensors_are_rounded_as_in_pytorch(function: Any, inputs: Any) -> None:
     graph = extract_ir(Function(function), inputs)
 
     actual, expected = IRExecutor(graph, {}, backend=HOST)(*inputs), function(*inputs)
@@ -212,6 +212,21 @@ def test_numbers_and_scalar_tensors_are_rounded_as_in_pytorch(name: str) -> None
 def test_a_rule_for_an_op_that_is_not_there_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match=re.escape("there is no native op 'docs.gelu'")):
         npu_cuda.lowering_rule("aten.gelu.default", "docs.gelu")
+
+
+@each_row("given, message", [
+    ({"numbers": {"slop": "negative_slope"}}, "LeakyRelu has no attribute 'slop'; it has slope"),
+    ({"numbers": {"slope": "slop"}},
+        "leaky_relu.default has no argument 'slop'; it has self, negative_slope"),
+    ({"condition": 5}, "condition=5 is not a function of a node"),
+])  # fmt: skip
+def test_a_rule_that_cannot_be_followed_is_refused(given: dict[str, Any], message: str) -> None:
+    known = RULES["aten.leaky_relu.default"]
+
+    with pytest.raises(InvalidArgumentError, match=re.escape(message)):
+        npu_cuda.lowering_rule("aten.leaky_relu.default", "LeakyRelu", **given)
+
+    assert RULES["aten.leaky_relu.default"] is known
 
 
 def test_every_op_of_the_table_is_named() -> None:

@@ -20,6 +20,7 @@ from npu_ir import (
     save_ir,
 )
 from tests.support.documents import load_changed
+from tests.support.rows import each_row
 
 F32 = TensorType((2,), torch.float32)
 DEPTH = 64
@@ -82,7 +83,7 @@ def test_a_file_of_regions_below_the_limit_is_refused(tmp_path: Path) -> None:
         load_changed(nested(2), deepen, tmp_path)
 
 
-@pytest.mark.parametrize("operands", ["5", "True", 'device("cpu")'])
+@each_row("operands", ["5", "True", 'device("cpu")'])
 def test_operands_of_a_region_that_are_no_list_are_refused(operands: str) -> None:
     with pytest.raises(GraphError, match="the region .true_fn. of node .y. takes 1 values, and gets 0"):
         parse_ir(

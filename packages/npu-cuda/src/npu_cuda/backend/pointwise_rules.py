@@ -87,7 +87,7 @@ class ElementwiseRule:
         if self.are_rounded:
             values = {name: _rounded(value, node) for name, value in values.items()}
         fields = {**self.fixed, **{name: value for name, value in values.items() if value is not None}}
-        codes = _field_codes(schema)
+        codes = field_codes(schema)
         return {name: int(value) if codes[name] in "iIqQ" else float(value) for name, value in fields.items()}
 
 
@@ -108,7 +108,8 @@ def _rounded(value: Any, node: OpNode) -> Any:
 
 
 @functools.cache
-def _field_codes(schema: str) -> dict[str, str]:
+def field_codes(schema: str) -> dict[str, str]:
+    """Return the fields of attributes, with the codes of their types."""
     return {name: code for name, code, _ in _C.attr_schemas()[schema]["fields"]}
 
 

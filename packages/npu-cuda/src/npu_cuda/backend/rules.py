@@ -13,9 +13,9 @@ from npu_cuda.backend.conv_rules import CONV_RULES
 from npu_cuda.backend.copy_rules import COPY_RULES
 from npu_cuda.backend.index_rules import INDEX_RULES
 from npu_cuda.backend.loss_rules import LOSS_RULES
-from npu_cuda.backend.op_builder import Lowered, Rule
+from npu_cuda.backend.op_builder import Lowered, Rule, op_info
 from npu_cuda.backend.optimizer_rules import OPTIMIZER_RULES
-from npu_cuda.backend.pointwise_rules import ELEMENTWISE_RULES, Condition, ElementwiseRule
+from npu_cuda.backend.pointwise_rules import ELEMENTWISE_RULES, Condition, ElementwiseRule, field_codes
 from npu_cuda.backend.pool_rules import POOL_RULES
 from npu_cuda.backend.product_rules import PRODUCT_RULES
 from npu_cuda.backend.reduction_rules import REDUCTION_RULES, lower_mse_loss
@@ -24,6 +24,7 @@ from npu_cuda.backend.view_rules import VIEW_RULES
 from npu_cuda.errors import InvalidArgumentError
 from npu_ir import OpNode, ScalarType, TensorType, Value
 from npu_ir.core.storage import has_overlapping_elements
+from npu_ir.ops.schema import find_op, schema_of
 
 
 def lower_node(node: OpNode) -> Iterator[Lowered]:
@@ -82,14 +83,33 @@ def lowering_rule(
         condition: Returns why a node is not computed by it; None if it is.
 
     Raises:
-        InvalidArgumentError: There is no such native op.
+        InvalidArgumentError: There is no such native op, field or argument, or the condition is no function.
     """
     if kind not in _C.kinds():
         raise InvalidArgumentError(
             f"lowering_rule: there is no native op {kind!r}; npu_cuda.kinds() lists them"
         )
+    if condition is not None and not callable(condition):
+        raise InvalidArgumentError(f"lowering_rule: condition={condition!r} is not a function of a node")
+    _require_numbers(op_type, kind, numbers or {})
     rule = ElementwiseRule(kind, numbers or {}, condition=condition or (lambda _: None))
     RULES[op_type] = (rule, *RULES.get(op_type, ()))
+
+
+def _require_numbers(op_type: str, kind: str, numbers: Mapping[str, str]) -> None:
+    """Require that a native op has these fields, and an op, if PyTorch knows it, these arguments."""
+    schema, op = op_info(kind)["schema"], find_op(op_type)
+    fields = field_codes(schema) if schema else {}
+    arguments = None if op is None else schema_of(op).by_name
+    for name, argument in numbers.items():
+        if name not in fields:
+            raise InvalidArgumentError(
+                f"lowering_rule: {kind} has no attribute {name!r}; it has {', '.join(fields) or 'none'}"
+            )
+        if arguments is not None and argument not in arguments:
+            raise InvalidArgumentError(
+                f"lowering_rule: {op_type} has no argument {argument!r}; it has {', '.join(arguments)}"
+            )
 
 
 RULES: dict[str, tuple[Rule, ...]] = {
