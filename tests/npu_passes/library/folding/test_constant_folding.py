@@ -310,7 +310,7 @@ def test_what_reads_a_result_that_is_too_large_stays_with_it() -> None:
 
     # The other one is read by what stays, so that it is as large as the first.
     assert [node.op_type for node in folded.prologue] == []
-    assert torch.equal(execute_ir(folded, (X,), model.state_dict()), model(X))
+    assert torch.equal(Interpreter(folded, model.state_dict()).run(X), model(X))
 
 
 @pytest.mark.exhaustive
