@@ -308,7 +308,7 @@ def test_what_reads_a_result_that_is_too_large_stays_with_it() -> None:
 
     folded = fold(model, X, max_bytes=0).graph
 
-    # The other one is read by what stays, so that it is as large as the first.
+    # What stays reads the other one, too, whose limit is then that of the first.
     assert [node.op_type for node in folded.prologue] == []
     assert torch.equal(Interpreter(folded, model.state_dict()).run(X), model(X))
 

@@ -191,7 +191,7 @@ int64_t Plane::Axis::inside_end(int64_t size) const {
 
 std::vector<Plane> planes_of(const Geometry& g) {
   if (!g.is_transposed) return {{{direct_axis(g, 0), direct_axis(g, 1), direct_axis(g, 2)}}};
-  // A stride may be much larger than the result, whose positions each are in a plane.
+  // One for each remainder of a position by the stride. A result that is smaller than its stride has not all of them.
   const auto count = [&](int axis) { return std::min(int64_t{g.stride[axis]}, std::max<int64_t>(1, g.y.sizes[axis])); };
   std::vector<Plane> planes;
   for (int64_t d = 0; d < count(0); ++d) {

@@ -24,7 +24,8 @@ Condition = Callable[[OpNode], "str | None"]
 _SHORT_FLOATS = (torch.float16, torch.bfloat16)
 _EXACT_INTEGERS = 2**53  # of float64, in which attributes are stored
 _EXACT_IN_FLOAT32 = 2**24  # PyTorch compares integers with a float in float32
-# Their results are the same where PyTorch converts a scalar tensor first: integers wrap around.
+# Where PyTorch converts a scalar tensor first, their integers are the same, since they wrap around, and their
+# floats the same but for rounding.
 _ROUND_LAST = ("EltwiseAdd", "Sub", "Rsub", "Mul")
 # Arguments that the type of the result has taken into account.
 _OF_THE_RESULT = {"dtype", "layout", "device", "pin_memory", "memory_format"}

@@ -83,7 +83,8 @@ def lowering_rule(
         condition: Returns why a node is not computed by it; None if it is.
 
     Raises:
-        InvalidArgumentError: There is no such native op, field or argument, or the condition is no function.
+        InvalidArgumentError: The native op, a field or an argument does not exist; or the condition cannot be
+            called.
     """
     if kind not in _C.kinds():
         raise InvalidArgumentError(

@@ -135,7 +135,7 @@ class ConstantFolding(Pass):
                     graph.move_to_prologue(node)
 
     def _keep_large_results(self, graph: Graph, movable: dict[OpNode, None], memory: WeightMemory) -> bool:
-        """Remove nodes whose results would take too much memory from those that move; whether there was one.
+        """Remove nodes whose results take too much memory from those that move; return whether there was one.
 
         Backwards, since a node that stays makes the results that it reads retained ones, with the stricter
         limit. The nodes that read its own results stay, too.
