@@ -52,19 +52,19 @@ def test_a_function_around_torch_computes_an_op() -> None:
 def test_a_kernel_gets_the_tensors_of_the_caller_and_supported_their_descriptions() -> None:
     calls: list[KernelCall] = []
     specs: list[CallSpec] = []
-    shared: list[torch.Tensor] = []
+    shared: list[int] = []
     x, y = torch.randn(6, 4)[1:5, ::2], torch.empty(4, 2)
 
     def look(call: KernelCall) -> None:
         calls.append(call)
-        shared.append(torch.from_dlpack(call.inputs[0]))
+        shared.append(torch.from_dlpack(call.inputs[0]).data_ptr())
 
     with registered(look, supported=specs.append):
         call_relu(x, y)
 
     (call,), (spec,) = calls, specs
     assert [tensor.data_ptr for tensor in (*call.inputs, *call.outputs)] == [x.data_ptr(), y.data_ptr()]
-    assert shared[0].data_ptr() == x.data_ptr()
+    assert shared == [x.data_ptr()]
     for given in (call.inputs[0], spec.inputs[0]):
         assert (given.shape, given.strides, given.dtype) == ((4, 2), (4, 2), "float32")
     assert (call.outputs[0].device, call.workspace, call.attrs) == ("host", None, {})
@@ -226,6 +226,34 @@ def test_the_tensors_of_a_call_end_with_it() -> None:
     ):  # fmt: skip
         with refused("belongs to the call of a kernel that has returned: copy"):
             use()
+
+
+@pytest.mark.parametrize("from_dlpack", [torch.from_dlpack, np.from_dlpack])
+def test_a_kernel_may_not_keep_what_from_dlpack_makes_of_its_tensors(from_dlpack: Any) -> None:
+    kept: list[Any] = []
+    x = torch.tensor([-1.0])
+
+    with (
+        registered(lambda call: kept.append(from_dlpack(call.inputs[0]))),
+        refused(
+            "EltwiseRelu by test.kernel: it kept a tensor that from_dlpack made of one of its call.*: copy what"
+        ),
+    ):
+        call_relu(x)
+
+
+def test_a_kernel_may_leave_its_tensors_in_reference_cycles() -> None:
+    def leave_cycle(call: KernelCall) -> None:
+        cycle: list[Any] = [torch.from_dlpack(tensor) for tensor in (*call.inputs, *call.outputs)]
+        cycle[1].fill_(4)
+        cycle.append(cycle)
+
+    x = torch.tensor([-1.0])
+
+    with registered(leave_cycle):
+        call_relu(x)
+
+    assert x.tolist() == [4]
 
 
 def test_calls_that_a_kernel_makes_have_workspaces_of_their_own() -> None:

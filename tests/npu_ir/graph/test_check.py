@@ -218,6 +218,8 @@ BROKEN = {
             "node 'add': aten.add.Tensor needs its argument 'other'"),
         (set_attr("cat", "_tensor_list_sizes", [1]),
             "node 'cat': aten.cat.default leaves 1 of 2 inputs unused"),
+        (set_attr("add", "alpha", "ab"), "node 'add': aten.add.Tensor takes number as 'alpha', not \"ab\"; its schema"),
+        (set_attr("cat", "dim", [0]), "node 'cat': aten.cat.default takes int as 'dim', not [0]; its schema is aten::"),
         (set_node("add", "_op_type", "aten.add_.Tensor"),
             "node 'add': aten.add_.Tensor changes a tensor in place"),
     ],

@@ -1,4 +1,5 @@
 // Kernels that are Python callables: calls go from C++ to Python and return a Status.
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <set>
@@ -39,6 +40,15 @@ class Views {
     return list;
   }
 
+  // Refuses where a tensor that the kernel made of them by DLPack is still there: its memory is about to go.
+  Status require_dropped() const {
+    if (!is_exported()) return {};
+    nb::module_::import_("gc").attr("collect")();  // tensors in reference cycles are not kept on purpose
+    if (!is_exported()) return {};
+    return Status::invalid("it kept a tensor that from_dlpack made of one of its call, in memory of the caller: "
+                           "copy what is needed later");
+  }
+
   // The workspace as bytes; None where the kernel has none.
   nb::object of_workspace(const OpCall& call) {
     if (call.workspace_bytes == 0) return nb::none();
@@ -52,6 +62,10 @@ class Views {
   }
 
  private:
+  bool is_exported() const {
+    return std::any_of(memories_.begin(), memories_.end(), [](const auto& memory) { return memory->exports() > 0; });
+  }
+
   nb::object view(const TensorDesc& desc) {
     Device* device = nullptr;
     check(find_device(static_cast<DeviceType>(desc.device_type), desc.device_id, &device));
@@ -163,7 +177,7 @@ class PythonKernel final : public Kernel {
                     nb::make_tuple(views.of(call.inputs, call.num_inputs), views.of(call.outputs, call.num_outputs),
                                    attrs_of_op(call), reinterpret_cast<uintptr_t>(call.stream),
                                    views.of_workspace(call)));
-      return {};
+      return views.require_dropped();
     } catch (nb::python_error& error) {
       error.restore();
       return python_failure();

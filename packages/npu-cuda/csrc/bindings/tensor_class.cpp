@@ -59,7 +59,9 @@ struct Export {
                          {desc.dtype.code, desc.dtype.bits, desc.dtype.lanes}, desc.shape, desc.strides, 0};
     managed.manager_ctx = this;
     managed.deleter = [](Managed* self) { delete static_cast<Export*>(self->manager_ctx); };
+    ++memory->exports();
   }
+  ~Export() { --memory->exports(); }
 };
 
 Tensor make_empty(nb::handle shape, nb::handle dtype, nb::handle device_name, nb::handle strides) {

@@ -2,6 +2,8 @@
 // memory and keep it alive.
 #pragma once
 
+#include <atomic>
+
 #include "bindings/arguments.h"
 #include "bindings/launch_record.h"
 #include "core/device.h"
@@ -30,6 +32,8 @@ class Memory {
   // Its owner takes borrowed memory back; tensors in it are of no use from then on.
   void end() { is_over_ = true; }
   bool is_over() const { return is_over_; }
+  // How many tensors of others, made by DLPack, are in it now.
+  std::atomic<int>& exports() { return exports_; }
 
  private:
   Memory(Device* device, uint64_t bytes) : device_(device), bytes_(bytes) {}
@@ -39,6 +43,7 @@ class Memory {
   StreamUses uses_;
   bool is_borrowed_ = false;
   bool is_over_ = false;
+  std::atomic<int> exports_{0};  // consumers may drop theirs on any thread
 };
 
 // Whether some of them are tensors of the class below.

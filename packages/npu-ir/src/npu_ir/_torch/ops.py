@@ -70,6 +70,11 @@ def overloads_of(namespace: str, name: str) -> list[OpOverload]:
     return [getattr(packet, overload) for overload in packet.overloads()]  # type: ignore[no-untyped-call]
 
 
+def takes_numbers_as_tensors(op: OpOverload) -> bool:
+    """Return whether PyTorch converts numbers to tensors where ``op`` takes tensors."""
+    return torch._C._should_allow_numbers_as_tensors(op._schema.name.split("::")[-1])
+
+
 def is_composite(op: OpOverload) -> bool:
     """Return whether ``op`` is implemented by other ops for all backends and autograd (CompositeImplicit)."""
     return op.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)

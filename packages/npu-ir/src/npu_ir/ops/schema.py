@@ -18,7 +18,15 @@ from typing import Any, TypeAlias
 
 import torch
 
-from npu_ir._torch.ops import GETITEM, HigherOrderOperator, OpOverload, higher_order_op, is_composite
+from npu_ir._torch.ops import (
+    GETITEM,
+    HigherOrderOperator,
+    OpOverload,
+    higher_order_op,
+    is_composite,
+    takes_numbers_as_tensors,
+)
+from npu_ir.ops.attribute_types import AttributeType, attribute_type_of
 
 # The functions of numbers that torch.export leaves in programs with symbolic sizes: they take and return
 # numbers, never tensors, and have no side effects.
@@ -96,6 +104,7 @@ class SchemaArg:
         writes: The operator mutates the tensor.
         variadic: It takes all further positional arguments, as a list.
         default: What stands for it where it is not given, as PyTorch has it: an enum is an integer.
+        type: The type of an attribute that fills it; None if it is not known.
     """
 
     name: str
@@ -105,6 +114,7 @@ class SchemaArg:
     writes: bool = False
     variadic: bool = False
     default: Any = None
+    type: AttributeType | None = None
 
     @property
     def required(self) -> bool:
@@ -154,6 +164,7 @@ def schema_of(op: Op) -> OpSchema:
     if not isinstance(op, OpOverload):
         return _signature_of(op)
     schema = op._schema
+    takes_numbers = takes_numbers_as_tensors(op)
     args = tuple(
         SchemaArg(
             name=arg.name,
@@ -162,6 +173,7 @@ def schema_of(op: Op) -> OpSchema:
             has_default=arg.has_default_value(),
             default=arg.default_value,
             writes=arg.alias_info is not None and arg.alias_info.is_write,
+            type=attribute_type_of(arg, takes_numbers),
         )
         for arg in schema.arguments
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from npu_ir._torch.ops import OpOverload
+from npu_ir.core.literals import format_literal
 from npu_ir.core.node import OpNode, Value
 from npu_ir.core.types import TensorType, Type
 from npu_ir.errors import GraphError
@@ -94,10 +95,12 @@ def schema_problems(nodes: Iterable[OpNode]) -> Iterator[str]:
             op = find_op(node.op_type)
             schemas[node.op_type] = None if op is None else schema_of(op)
         schema = schemas[node.op_type]
-        form = None if schema is None else _schema_key(node)
-        if schema is None or form in fitting:
+        if schema is None:
             continue
-        problem = _schema_problem(schema, node)
+        form = _schema_key(node)
+        problem = None if form in fitting else _schema_problem(schema, node)
+        if problem is None:
+            problem = _attribute_problem(schema, node, has_gaps=form is None)
         if problem is not None:
             yield f"node {node.name!r}: {problem}"
         elif form is not None:
@@ -131,4 +134,19 @@ def _schema_problem(schema: OpSchema, node: OpNode) -> str | None:
         bind_node(schema, node)
     except GraphError as error:
         return error.message
+    return None
+
+
+def _attribute_problem(schema: OpSchema, node: OpNode, *, has_gaps: bool) -> str | None:
+    """Return which attribute is not of the type that the schema states; lists may have gaps for inputs."""
+    for name, value in node._attrs.items():
+        argument = schema.by_name.get(name)
+        if argument is None or argument.type is None:
+            continue
+        is_accepted = argument.type.accepts_with_gaps if has_gaps else argument.type.accepts
+        if not is_accepted(value):
+            return (
+                f"{node.op_type} takes {argument.type.text} as {name!r}, not {format_literal(value)}; "
+                f"its schema is {schema.text}"
+            )
     return None
