@@ -236,7 +236,7 @@ def test_a_kernel_may_not_keep_what_from_dlpack_makes_of_its_tensors(from_dlpack
     with (
         registered(lambda call: kept.append(from_dlpack(call.inputs[0]))),
         refused(
-            "EltwiseRelu by test.kernel: it kept a tensor that from_dlpack made of one of its call.*: copy what"
+            "EltwiseRelu by test.kernel: it kept a tensor that from_dlpack made of one of its call.*: copy"
         ),
     ):
         call_relu(x)

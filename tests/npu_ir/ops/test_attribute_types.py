@@ -7,14 +7,16 @@ from npu_ir import Graph, GraphError, ScalarType, TensorType, parse_ir
 from npu_ir.core.literals import Literal
 from npu_ir.ops.schema import schema_of
 
-TYPES = (
-    "int SymInt float bool Scalar str ScalarType Layout MemoryFormat Device int[] int[2] SymInt[] SymInt[2] "
-    "float[] bool[] bool[3] Scalar[] str[] int? float? bool? str? ScalarType? Scalar? int[]? int[1]? SymInt[1]? "
-    "float[]? Layout? MemoryFormat? Device? Generator?"
-).split()
+TYPES = [
+    "int", "SymInt", "float", "bool", "Scalar", "str", "ScalarType", "Layout", "MemoryFormat", "Device",
+    "int[]", "int[2]", "SymInt[]", "SymInt[2]", "float[]", "bool[]", "bool[3]", "Scalar[]", "str[]",
+    "int?", "float?", "bool?", "str?", "ScalarType?", "Scalar?", "int[]?", "int[1]?", "SymInt[1]?",
+    "float[]?", "Layout?", "MemoryFormat?", "Device?", "Generator?",
+]  # fmt: skip
 LITERALS: tuple[Literal, ...] = (
-    None, True, 3, -(2**63), 1.5, float("nan"), 1j, "cpu", torch.float32, torch.strided, torch.contiguous_format,
-    torch.device("cpu"), [], [1], [2, 3], [True], [1.5], ["a"], [1j], [[1]], [2**63], [torch.device("cpu")],
+    None, True, 3, -(2**63), 1.5, float("nan"), 1j, "cpu", torch.float32, torch.strided,
+    torch.contiguous_format, torch.device("cpu"), [], [1], [2, 3], [True], [1.5], ["a"], [1j], [[1]],
+    [2**63], [torch.device("cpu")],
 )  # fmt: skip
 CONSTANTS = (torch.dtype, torch.layout, torch.memory_format)
 

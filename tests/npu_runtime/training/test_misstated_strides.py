@@ -1,12 +1,13 @@
-"""Gradients whose strides FakeTensors state wrongly, read by kernels that trust them (torch 2.13)."""
+"""Tensors whose strides FakeTensors state wrongly: gradients, and what dropout reads (torch 2.13)."""
 
 import copy
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import nn, optim
-from torch.nn.functional import mse_loss
+from torch.nn.functional import dropout, logsigmoid, mse_loss
 
 from npu_runtime import TrainStep
 
@@ -67,5 +68,31 @@ def test_a_compiled_backward_pass_gives_a_group_norm_its_gradient_in_the_layout_
     wanted = _eager(copied := copy.deepcopy(model), copied)
 
     found = _eager(model, torch.compile(model, backend="npu", dynamic=dynamic))
+
+    torch.testing.assert_close(found, wanted)
+
+
+class Dropped(nn.Module):
+    """A dropout of what an op makes of a transposed tensor: PyTorch draws in the order of the memory."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        ops = {"batch norm": nn.BatchNorm1d(3), "power": partial(pow, 2.0), "log sigmoid": logsigmoid}
+        self.op = ops[kind]
+        self.last = nn.Linear(4, 5)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        transposed = images[..., 0].transpose(1, 2).contiguous().transpose(1, 2)
+        return self.last(dropout(self.op(transposed), 0.5)).mean(1)
+
+
+@pytest.mark.parametrize("backend", ["aten", "host"])
+@pytest.mark.parametrize("kind", ["batch norm", "power", "log sigmoid"])
+def test_a_step_drops_the_elements_that_pytorch_drops(kind: str, backend: str) -> None:
+    torch.manual_seed(0)
+    model = Dropped(kind)
+    wanted = _eager(copied := copy.deepcopy(model), copied)
+
+    found = _trained(TrainStep(model, optim.SGD(model.parameters(), 0.5), mse_loss, backend=backend), model)
 
     torch.testing.assert_close(found, wanted)

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from npu_ir._torch.patches import set_attributes
+
 
 def is_tracing() -> bool:
     """Return whether PyTorch is tracing, as torch.export does while a model runs."""
@@ -45,8 +47,7 @@ def relaxed_size_assumptions() -> Any:
     return _config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
 
 
-@contextlib.contextmanager
-def right_states_of_lstms() -> Iterator[None]:
+def right_states_of_lstms() -> contextlib.AbstractContextManager[None]:
     """Trace the last states of an LSTM with the shapes that it returns.
 
     In torch 2.12, those of a batch are traced with a dimension too many: f32[1, 1, 3, 7] for f32[1, 3, 7].
@@ -59,11 +60,7 @@ def right_states_of_lstms() -> Iterator[None]:
         out, states = traced(*args, **kwargs)
         return out, tuple(state.squeeze(0) if state.dim() == 3 else state for state in states)
 
-    decompositions.one_layer_lstm = one_layer_lstm
-    try:
-        yield
-    finally:
-        decompositions.one_layer_lstm = traced
+    return set_attributes((decompositions, "one_layer_lstm", one_layer_lstm))
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ import torch
 from torch.export import ExportedProgram
 
 from npu_ir._torch.export import shape_specs
+from npu_ir._torch.fake_kernels import corrected_fakes
 from npu_ir._torch.tracing import relaxed_size_assumptions, right_states_of_lstms
 from npu_ir.capture.export_messages import HeldMessages, export_error
 from npu_ir.capture.held_tensors import held_tensors, name_held_tensors, register_temporarily
@@ -112,6 +113,7 @@ class ExportCall:
             ContentGuard(),
             HeldMessages(model),
             right_states_of_lstms(),
+            corrected_fakes(),
             ForwardCallMode(),
             self._identity_mode(names),
         ):

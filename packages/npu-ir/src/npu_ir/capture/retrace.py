@@ -18,6 +18,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from npu_ir._torch.export import composites_of
+from npu_ir._torch.fake_kernels import corrected_fakes
 from npu_ir._torch.ops import inline_decomposition
 from npu_ir._torch.tracing import relaxed_size_assumptions, right_states_of_lstms
 from npu_ir.capture.aliases import LIFT, AliasSets, idle_dropout_input
@@ -77,6 +78,7 @@ def retrace_program(program: ExportedProgram, aliases: AliasSets) -> ExportedPro
             HeldMessages(),
             relaxed_size_assumptions(),
             right_states_of_lstms(),
+            corrected_fakes(),
             composites_of(prepared.graph_module),
         ):
             functional: ExportedProgram = prepared.run_decompositions({})

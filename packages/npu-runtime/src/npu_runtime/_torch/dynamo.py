@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from npu_runtime._torch.norms import corrected_norms
+from npu_ir._torch.fake_kernels import corrected_fakes
 
 
 def compile_with_autograd(
@@ -36,7 +36,7 @@ def compile_with_autograd(
     )
     # Version 1 of auto_functionalized passes the written tensors themselves, version 2 their bases and view
     # recipes.
-    with config.patch(enable_auto_functionalized_v2=False), corrected_norms():
+    with config.patch(enable_auto_functionalized_v2=False), corrected_fakes():
         compiled: Callable[..., Any] = backend(module, inputs)
     return compiled
 

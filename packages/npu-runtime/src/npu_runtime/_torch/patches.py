@@ -1,4 +1,4 @@
-"""Replacements in PyTorch's objects for a block, undone at its end: attributes, a flag, weights."""
+"""Replacements in PyTorch's objects for a block, undone at its end: a flag, weights."""
 
 from __future__ import annotations
 
@@ -8,18 +8,7 @@ from typing import Any
 
 import torch
 
-
-@contextlib.contextmanager
-def set_attributes(*changes: tuple[Any, str, Any]) -> Iterator[None]:
-    """Set attributes of objects, each given with its name and value, for the block."""
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
-    try:
-        for change in changes:
-            setattr(*change)
-        yield
-    finally:
-        for change in before:
-            setattr(*change)
+from npu_ir._torch.patches import set_attributes
 
 
 def compiler_flag() -> contextlib.AbstractContextManager[None]:

@@ -12,13 +12,14 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Interpreter, Node
 
+from npu_ir._torch.fake_kernels import corrected_fakes
+from npu_ir._torch.patches import set_attributes
 from npu_ir._torch.tracing import uncompiled_traces
 from npu_runtime._torch import call_recorder
 from npu_runtime._torch.call_recorder import CallRecorder
 from npu_runtime._torch.list_ops import is_list_op, run_on_distinct
 from npu_runtime._torch.node_provenance import ProvenanceRecorder
-from npu_runtime._torch.norms import batch_norm_decompositions, corrected_norms
-from npu_runtime._torch.patches import set_attributes
+from npu_runtime._torch.norms import batch_norm_decompositions
 from npu_runtime._torch.tensors import new_fake
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
@@ -129,7 +130,7 @@ class TracingContext:
         )
         with (
             uncompiled_traces(),
-            corrected_norms(),
+            corrected_fakes(),
             self._mode,
             _guarded_writes(self._mode, refuse),
             _without_libraries(),
@@ -156,7 +157,7 @@ class TracingContext:
 
         functional = torch.func.functionalize(run, remove="mutations")
         preserved = torch.fx.traceback.preserve_node_meta()
-        with uncompiled_traces(), corrected_norms(), self._mode, torch.no_grad(), preserved:
+        with uncompiled_traces(), corrected_fakes(), self._mode, torch.no_grad(), preserved:
             result = make_fx(functional, tracing_mode="real")(*args)
         remove_constant_copies(result)
         return result

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from npu_ir._torch.patches import set_attributes
 from npu_runtime._torch.ops import OpOverload
-from npu_runtime._torch.patches import set_attributes
 from npu_runtime._torch.tracing_context import last_node
 from npu_runtime.errors import TracingError
 

@@ -16,11 +16,11 @@ from torch.fx import GraphModule, Node
 from torch.nn import Module
 
 from npu_ir._torch.fake import is_fake
+from npu_ir._torch.patches import set_attributes
 from npu_ir._torch.tracing import is_tracing
 from npu_ir.capture.export_messages import strip_advice
 from npu_ir.capture.fx_nodes import location_of
 from npu_runtime._torch.ops import OpOverload
-from npu_runtime._torch.patches import set_attributes
 from npu_runtime._torch.tracing_context import written_arguments
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing.components import TrainingComponents
