@@ -219,12 +219,14 @@ def test_a_rule_for_an_op_that_is_not_there_is_refused() -> None:
     ({"numbers": {"slope": "slop"}},
         "leaky_relu.default has no argument 'slop'; it has self, negative_slope"),
     ({"condition": 5}, "condition=5 is not a function of a node"),
+    ({"numbers": ["slope"]}, "numbers=['slope'] is not a dict of fields to arguments"),
+    ({"op_type": 3}, "op_type=3 is not the name of an op"),
 ])  # fmt: skip
 def test_a_rule_that_cannot_be_followed_is_refused(given: dict[str, Any], message: str) -> None:
     known = RULES["aten.leaky_relu.default"]
 
     with pytest.raises(InvalidArgumentError, match=re.escape(message)):
-        npu_cuda.lowering_rule("aten.leaky_relu.default", "LeakyRelu", **given)
+        npu_cuda.lowering_rule(**{"op_type": "aten.leaky_relu.default", "kind": "LeakyRelu", **given})
 
     assert RULES["aten.leaky_relu.default"] is known
 

@@ -360,6 +360,7 @@ def test_an_op_that_cannot_be_says_why() -> None:
         ({"attrs": [("a", "i", float("nan"))]}, "the default of the attribute a, nan, is no number"),
         ({"attrs": [("a", "I", -1)]}, "the default of the attribute a, -1, is no number of the code I"),
         ({"attrs": [("a", "q", 2**63)]}, "the default of the attribute a, 9.2.*e.18, is no number"),
+        ({"attrs": [("a", "q", 2**60 + 1)]}, "the default of a is 1152921504606846977, which is not exact"),
         ({"attrs": [("a", "f", 1e300)]}, r"the default of the attribute a, 1.*e\+300, is no number"),
         ({"attrs": [("a", "i", 0), ("a", "f", 1)]}, "it has two attributes called a"),
         ({"attrs": [("a", "f", 0)], "schema": "TOOLONG"}, "schema is 'TOOLONG', not four letters"),

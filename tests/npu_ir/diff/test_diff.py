@@ -157,7 +157,7 @@ def test_what_is_counted_adds_up(a: Graph, b: Graph) -> None:
         "\nprologue { %neg: f32[3, 3] = aten.neg.default(self=%0.weight) }\n  %linear:",
         "@@ prologue @@\n+ %neg"),
     "input": ("input=%relu,", "input=%linear,", "# changed: input"),
-    "literal": ("(self=%linear)", "() {self=1.0}", "# changed: self"),
+    "literal": ("(self=%linear#2)", "() {self=1.0}", "# changed: self"),
     "attribute": ("(self=%linear#2)", "(self=%linear#2) {k=1}", "{k=1}  # changed: k"),
     "results": ('return {"y": %last}', "return %x", "+ return %x  # changed: structure"),
     "constant result": ("%last}", "2.0}", "+ return result['y'] = 2.0  # changed: value"),

@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from npu_ir import (
+    ConversionError,
     ExecutionError,
     GraphError,
     WeightError,
+    convert_exported_program,
     diff_ir,
     draw,
     execute_ir,
@@ -53,6 +55,24 @@ class _Holder:
 def test_the_fix_says_how_to_get_a_graph_from_what_was_given(item: Any, message: str) -> None:
     with pytest.raises(GraphError, match=rf"expected a graph, {message}"):
         require_graph(item)
+
+
+def test_a_model_in_place_of_an_exported_program_is_refused() -> None:
+    with pytest.raises(
+        ConversionError, match=r"expected an exported program, got Linear\n  fix: torch.export"
+    ):
+        convert_exported_program(MODEL)  # type: ignore[arg-type]
+
+
+@each_row("call", {
+    "execute_ir": lambda: execute_ir(GRAPH, (X,), [1], weights=WEIGHTS),  # type: ignore[arg-type]
+    "verify_ir": lambda: verify_ir(GRAPH, MODEL, (X,), [1]),  # type: ignore[arg-type]
+})  # fmt: skip
+def test_keyword_arguments_are_given_by_name(call: Any) -> None:
+    with pytest.raises(
+        ExecutionError, match=r"the keyword arguments are a dict by name, not .*\n.*kwargs\n  fix"
+    ):
+        call()
 
 
 def test_a_module_in_place_of_weights_is_refused() -> None:

@@ -74,7 +74,7 @@ struct PixelLoop {
       const float* x = p.x + first * p.x_step + p.rows[row].offset + channel;
       const float* weights = p.rows[row].weights + p.first_weights + channel;
       int64_t tap = 0;
-      if constexpr (kStep > 0 && kPixels > 1) {
+      if constexpr (kStep > 0) {
         for (; tap + 5 <= p.taps; tap += 5) {
           slide<kPixels, 5, kStep>(sums, x + tap * p.tap_step, p.tap_step, weights + tap * p.weight_step, p.weight_step);
         }
@@ -89,10 +89,31 @@ struct PixelLoop {
         for (int i = 0; i < kPixels; ++i) sums[i] += of_tap * load(from + i * p.x_step);
       }
     }
-    float* const y = p.y + first * p.y_step + channel;
-    if (p.steps) finish<kPixels>(*p.steps, y, p.y_step, sums);
+    write<kPixels>(p, p.y + first * p.y_step + channel, p.y_step, sums);
+  }
+
+  // Some vectors of channels of one pixel, so that their sums do not wait for one another.
+  template <int kVectors>
+  static NPU_INLINE void one(const Pixels& p, int64_t pixel, int64_t channel) {
+    V sums[kVectors];
 #pragma GCC unroll 8
-    for (int i = 0; i < kPixels; ++i) *reinterpret_cast<Unaligned*>(y + i * p.y_step) = sums[i];
+    for (int i = 0; i < kVectors; ++i) sums[i] = load(p.bias + channel + i * kLanes);
+    for (int64_t row = 0; row < p.num_rows; ++row) {
+      const float* x = p.x + pixel * p.x_step + p.rows[row].offset + channel;
+      const float* weights = p.rows[row].weights + p.first_weights + channel;
+      for (int64_t tap = 0; tap < p.taps; ++tap, x += p.tap_step, weights += p.weight_step) {
+#pragma GCC unroll 8
+        for (int i = 0; i < kVectors; ++i) sums[i] += load(weights + i * kLanes) * load(x + i * kLanes);
+      }
+    }
+    write<kVectors>(p, p.y + pixel * p.y_step + channel, kLanes, sums);
+  }
+
+  template <int kCount>
+  static NPU_INLINE void write(const Pixels& p, float* y, int64_t y_step, V* sums) {
+    if (p.steps) finish<kCount>(*p.steps, y, y_step, sums);
+#pragma GCC unroll 8
+    for (int i = 0; i < kCount; ++i) *reinterpret_cast<Unaligned*>(y + i * y_step) = sums[i];
   }
 
   template <int kPixels>
@@ -116,12 +137,18 @@ struct PixelLoop {
     }
   }
 
+  static NPU_INLINE void channels_of_one(const Pixels& p, int64_t pixel) {
+    int64_t channel = p.begin;
+    for (; channel + 4 * kLanes <= p.end; channel += 4 * kLanes) one<4>(p, pixel, channel);
+    for (; channel < p.end; channel += kLanes) one<1>(p, pixel, std::min(channel, p.end - kLanes));
+  }
+
   template <int kStep>
   static NPU_INLINE void row(const Pixels& p) {
     int64_t first = 0;
     for (; first + kAtOnce <= p.count; first += kAtOnce) channels<kAtOnce, kStep>(p, first);
     if (first + 4 <= p.count) channels<4, kStep>(p, first), first += 4;
-    for (; first < p.count; ++first) channels<1, 0>(p, first);
+    for (; first < p.count; ++first) channels_of_one(p, first);
   }
 
   static NPU_INLINE void vectors(const Pixels& p) {

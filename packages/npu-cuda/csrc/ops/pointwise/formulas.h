@@ -114,7 +114,7 @@ NPU_INLINE V softplus_bwd(V dy, V x, const SoftplusAttrs& p) {
 
 template <class V>
 NPU_INLINE V hardswish_bwd(V dy, V x) {
-  return select(x <= -3, 0, select(x < 3, dy * (x / 3 + 0.5), dy));
+  return select(x <= -3, 0, select(x >= 3, dy, dy * (x / 3 + 0.5)));
 }
 
 template <class V>

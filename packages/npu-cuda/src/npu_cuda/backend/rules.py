@@ -86,6 +86,10 @@ def lowering_rule(
         InvalidArgumentError: The native op, a field or an argument does not exist; or the condition cannot be
             called.
     """
+    if not isinstance(op_type, str):
+        raise InvalidArgumentError(f"lowering_rule: op_type={op_type!r} is not the name of an op")
+    if numbers is not None and not isinstance(numbers, Mapping):
+        raise InvalidArgumentError(f"lowering_rule: numbers={numbers!r} is not a dict of fields to arguments")
     if kind not in _C.kinds():
         raise InvalidArgumentError(
             f"lowering_rule: there is no native op {kind!r}; npu_cuda.kinds() lists them"

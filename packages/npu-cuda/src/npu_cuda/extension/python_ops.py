@@ -91,9 +91,18 @@ def op(
             raise InvalidArgumentError(f"the op {name}: in_place names output {output} of {outputs}")
         masks[output] = _mask((allowed,) if isinstance(allowed, int) else allowed, most, name)
     letters = _schema_letters(name, schema) if attrs else ""
-    fields = [(field, code, float(default)) for field, code, default in attrs]
+    fields = [(field, code, _as_double(name, field, default)) for field, code, default in attrs]
     kind = _C.register_op(name, least, most, masks, letters, fields, attrs_required)
     return Op(name, kind, letters or None)
+
+
+def _as_double(name: str, field: str, default: float) -> float:
+    if isinstance(default, int) and int(float(default)) != default:
+        raise InvalidArgumentError(
+            f"the op {name}: the default of {field} is {default}, which is not exact as a double; "
+            "use 0 for it, and attrs_required=True"
+        )
+    return float(default)
 
 
 def _mask(inputs: Iterable[int], most: int, name: str) -> int:

@@ -61,9 +61,14 @@ def convert_exported_program(program: ExportedProgram, *, name: str | None = Non
         name: Name of the graph.
 
     Raises:
-        ConversionError: A node is of a kind that a graph cannot represent, or the content of a constant
-            does not exist; names node and source line.
+        ConversionError: It is not an exported program; a node is of a kind that a graph cannot represent, or
+            the content of a constant does not exist: names node and source line.
     """
+    if not isinstance(program, ExportedProgram):
+        raise ConversionError(
+            f"expected an exported program, got {type(program).__name__}",
+            fix="torch.export.export(model, args) makes one, or extract_ir(model, args) the graph at once",
+        )
     require_data(program)
     functional = functionalize(program)
     sizes = Sizes(Graph(name or "graph"), program)

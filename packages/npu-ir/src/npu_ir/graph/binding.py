@@ -17,7 +17,7 @@ from npu_ir.core.tensor_bytes import BITS_OF_SIZE, same_data
 from npu_ir.core.types import TensorType
 from npu_ir.errors import ExecutionError, WeightError
 from npu_ir.graph.graph import Graph
-from npu_ir.graph.requirement import positional_tuple, require_weights
+from npu_ir.graph.requirement import keyword_dict, positional_tuple, require_weights
 from npu_ir.ops.execution import describe, is_of_type
 from npu_ir.text.printer import format_call
 
@@ -120,7 +120,7 @@ def flatten_arguments(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, An
             called.
     """
     expected_args, expected_kwargs = graph.call[0].children
-    given = positional_tuple(args), dict(kwargs)
+    given = positional_tuple(args), keyword_dict(kwargs)
     try:
         return flatten_like(given[0], expected_args, "args") + flatten_like(
             given[1], expected_kwargs, "kwargs"

@@ -69,3 +69,18 @@ def positional_tuple(args: Sequence[Any]) -> tuple[Any, ...]:
             f"the positional arguments are a tuple, not {type(args).__name__}", where="args", fix="pass (x,)"
         )
     return tuple(args)
+
+
+def keyword_dict(kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return keyword arguments as a dict; None for none.
+
+    Raises:
+        ExecutionError: They are not a mapping by name, such as weights in their place.
+    """
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise ExecutionError(
+            f"the keyword arguments are a dict by name, not {type(kwargs).__name__}",
+            where="kwargs",
+            fix="pass {'name': x}; weights are the argument weights=",
+        )
+    return dict(kwargs or {})

@@ -12,7 +12,7 @@ from npu_ir.core.node import OpNode, Value, external_names
 from npu_ir.core.structure import flatten_like
 from npu_ir.errors import ExecutionError, VerificationError
 from npu_ir.graph.graph import Graph
-from npu_ir.graph.requirement import positional_tuple, require_graph, require_weights
+from npu_ir.graph.requirement import keyword_dict, positional_tuple, require_graph, require_weights
 from npu_ir.interpreter.interpreter import Interpreter
 from npu_ir.interpreter.runners import find_runner
 from npu_ir.ops.execution import location_of
@@ -126,7 +126,7 @@ def verify_ir(
             fix="verify_ir(graph, model, args)",
         )
     require_weights(weights)
-    args, kwargs = positional_tuple(args), dict(kwargs or {})
+    args, kwargs = positional_tuple(args), keyword_dict(kwargs)
     run = _Verification(graph, model, _add_tied_names(graph, weights or {}), args, kwargs, on)
     random_state = torch.get_rng_state()
     try:
