@@ -1,5 +1,10 @@
 """State is changed in its own memory, behind all that can fail; results are not torn by it."""
 
+import itertools
+import signal
+import threading
+from functools import partial
+
 import pytest
 import torch
 
@@ -43,6 +48,10 @@ graph "fails behind an update" {
   return (%found,)
 }
 """
+
+
+def interrupt() -> None:
+    signal.raise_signal(signal.SIGINT)
 
 
 def weights() -> dict[str, torch.Tensor]:
@@ -89,6 +98,27 @@ def test_computing_alone_changes_no_state() -> None:
     assert_same(dict(held), before, "the state")
     program._commit(program._symbols, *numbers, *computed)
     assert not torch.equal(held["w"], before["w"])
+
+
+def test_ctrl_c_ends_a_run_before_it_changes_state_or_after_that() -> None:
+    x, after, steps = torch.randn(3, 2), weights(), []
+    seen: list[object] = []
+    PlannedProgram(plan(parse_ir(MOMENTUM)), after).with_observer(seen.append)(0.5, x)
+
+    for chosen in range(len(seen)):
+        held, calls = weights(), itertools.count()
+        program = PlannedProgram(plan(parse_ir(MOMENTUM)), held).with_observer(
+            partial(lambda calls, chosen, _: interrupt() if next(calls) == chosen else None, calls, chosen)
+        )
+        numbers = program.load((0.5, x))
+        with pytest.raises(KeyboardInterrupt):
+            program.run(*numbers)
+        steps.append(program.steps)
+        assert_same(dict(held), after if program.steps else weights(), "the state")
+
+    assert steps == sorted(steps)
+    assert set(steps) == {0, 1}
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_run_that_fails_changes_no_state_and_names_the_node() -> None:
@@ -145,3 +175,19 @@ def test_another_number_of_numbers_is_refused() -> None:
 
     with pytest.raises(ExecutionError, match="2 numbers were given, the program takes 1"):
         program.run(0.1, 0.2)
+
+
+def test_a_thread_beside_the_main_one_leaves_handlers_alone() -> None:
+    held = weights()
+    handlers: list[object] = []
+    program = PlannedProgram(plan(parse_ir(MOMENTUM)), held).with_observer(
+        lambda _: handlers.append(signal.getsignal(signal.SIGINT))
+    )
+    numbers = program.load((0.5, torch.randn(3, 2)))
+
+    thread = threading.Thread(target=program.run, args=numbers)
+    thread.start()
+    thread.join()
+
+    assert program.steps == 1
+    assert set(handlers) == {signal.default_int_handler}

@@ -1,8 +1,14 @@
 """Changes of a step in Python, and invalid options and components."""
 
 import copy
+import operator
+import random
+import re
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,6 +17,7 @@ from torch import nn
 from npu_runtime import TracingError, TrainStep
 from npu_runtime.errors import FallbackWarning
 from npu_runtime.training import specializations
+from tests.support.rows import each_row
 
 
 class Counting(nn.Module):
@@ -52,6 +59,72 @@ def test_a_module_that_changes_its_attributes_is_refused(way: str, text: str) ->
 
     assert model.calls == 0
     assert torch.equal(model.scale, torch.ones(2))
+
+
+CALLS = [0]
+
+
+class Python(nn.Module):
+    """A layer whose forward also runs a function, which changes what it can reach in Python."""
+
+    def __init__(self, function: Callable[["Python"], Any]) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.function = function
+        self.counts = [0]
+        self.scales = {"decay": 1.0}
+        self.options = SimpleNamespace(calls=0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.function(self)
+        y: torch.Tensor = self.linear(x)
+        return y
+
+
+def count_in(counts: list[int]) -> Callable[[Python], None]:
+    def count(_: Python) -> None:
+        counts[0] += 1
+
+    return count
+
+
+def count_globally(_: Python) -> None:
+    CALLS[0] += 1
+
+
+@each_row("function, message", {
+    "list": (lambda model: operator.setitem(model.counts, 0, 1), "changes 'counts[0]' from 0 to 1: a graph"),
+    "dict": (lambda model: operator.setitem(model.scales, "decay", 0.5),
+        "changes \"scales['decay']\" from 1.0 to 0.5: a graph would not"),
+    "object": (lambda model: setattr(model.options, "calls", 3), "changes 'options.calls' from 0 to 3: a"),
+    "closure": (count_in([5]), "changes 'counts of count_in.<locals>.count[0]' from 5 to 6: a graph"),
+    "global": (count_globally, "test_step_attributes.CALLS[0]' from 0 to 1: a graph would not"),
+    "random": (lambda _: random.random(), "the step draws random numbers of random: a graph would"),
+    "numpy": (lambda _: np.random.rand(), "the step draws random numbers of numpy.random: a graph would"),
+})  # fmt: skip
+def test_python_state_that_a_step_changes_is_refused(function: Callable[[Python], Any], message: str) -> None:
+    with pytest.raises(TracingError, match=f"(?s){re.escape(message)}.*fix: "):
+        step_of(Python(function))(torch.randn(4, 3), torch.randn(4, 2))
+
+
+def test_python_state_that_a_step_reads_is_no_obstacle() -> None:
+    generator = random.Random(0)
+    model = Python(lambda model: model.counts[0] + model.options.calls + CALLS[0] + generator.random())
+
+    loss = step_of(model)(torch.randn(4, 3), torch.randn(4, 2))
+
+    assert loss.isfinite()
+
+
+def test_a_parameter_in_a_batch_is_refused() -> None:
+    model = nn.Linear(3, 3)
+
+    with pytest.raises(
+        TracingError, match=r"the batch contains the parameter 'weight' of the step\n.*detach"
+    ):
+        step_of(model)(model.weight, torch.randn(3, 3))
+
+    assert step_of(model)(model.weight.detach(), torch.randn(3, 3)).isfinite()
 
 
 def test_a_module_may_leave_a_tensor_in_an_attribute() -> None:

@@ -157,7 +157,15 @@ class TracingContext:
 
         functional = torch.func.functionalize(run, remove="mutations")
         preserved = torch.fx.traceback.preserve_node_meta()
-        with uncompiled_traces(), corrected_fakes(), self._mode, torch.no_grad(), preserved:
+        # As in the first trace: the strides of a convolution depend on the library.
+        with (
+            _without_libraries(),
+            uncompiled_traces(),
+            corrected_fakes(),
+            self._mode,
+            torch.no_grad(),
+            preserved,
+        ):
             result = make_fx(functional, tracing_mode="real")(*args)
         remove_constant_copies(result)
         return result

@@ -22,6 +22,7 @@ from npu_runtime.planned.buffers import Allocate, BufferKind
 from npu_runtime.planned.copies import copied_values
 from npu_runtime.planned.load_inputs import CallInputs, copy_tensors
 from npu_runtime.planned.plan import Plan
+from npu_runtime.planned.uninterrupted_call import UninterruptedCall
 
 
 class PlannedProgram:
@@ -65,7 +66,7 @@ class PlannedProgram:
         self._bound: dict[DeferredBinding, Callable[..., Any]] = {}
         self._ops = [self._bind_ops(phase) for phase in (plan.compute, plan.commit)]
         self._compute = plan.compute.bind(self._tensors, self._ops[0])
-        self._commit = plan.commit.bind(self._tensors, self._ops[1])
+        self._commit = UninterruptedCall(plan.commit.bind(self._tensors, self._ops[1]))
         self.inputs = tuple(self._tensors.get(value) for value in graph.inputs)
         self.fixed = tuple(item for item in self.inputs if item is not None)
         self._read_in_place = self.fixed if plan.read_in_place else ()
@@ -102,11 +103,17 @@ class PlannedProgram:
             return observed_call
 
         observed = copy.copy(self)
-        observed._compute, observed._commit = (
+        observed._compute, commit = (
             phase.bind(self._tensors, list(map(wrap, phase.source.ops, ops)))
             for phase, ops in zip((self.plan.compute, self.plan.commit), self._ops, strict=True)
         )
+        observed._commit = UninterruptedCall(commit)
         return observed
+
+    @property
+    def steps(self) -> int:
+        """How many runs have changed the state: Ctrl-C ends a run before its commit phase, or after it."""
+        return self._commit.count
 
     def _bind_ops(self, program: CompiledFunction) -> list[Callable[..., Any]]:
         return [
@@ -280,7 +287,9 @@ class PlannedProgram:
         try:
             with below_autograd():
                 inputs = self._take(given)
-                results = self._commit(self._symbols, *numbers, *compute(self._symbols, *numbers, *inputs))
+                results: Sequence[Any] = self._commit(
+                    self._symbols, *numbers, *compute(self._symbols, *numbers, *inputs)
+                )
         except Exception as error:
             self.explain(error)
             raise

@@ -140,12 +140,13 @@ class CompiledStep:
         for target, index, _ in written:
             require_writable(self.graph, target, batch[index])
         before = Snapshot((), self.generators, [self.device]) if self._is_random else None
+        steps = self.runner.steps
         # Set directly: a context manager takes ten times as long. By position: keywords cost 50 ns per call.
         STATE.activity = "replay"
         try:
             results = self.runner.run(batch, numbers, borrow, in_default_state)
         except BaseException:
-            if before is not None:
+            if before is not None and self.runner.steps == steps:
                 before.restore()
             raise
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -19,6 +20,7 @@ from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.lowering.lowered_graph import LoweredGraph
 from npu_runtime.planned import PlannedProgram
 from npu_runtime.planned.load_inputs import copy_tensors
+from npu_runtime.planned.uninterrupted_call import UninterruptedCall
 from npu_runtime.training.capture.capture_state import interrupted
 from npu_runtime.training.capture.cuda_graphs import GraphCapture
 
@@ -34,12 +36,16 @@ class Runner(Protocol):
         state: The tensors that a step mutates, by name.
         tensors: All tensors with fixed addresses, by name of their value.
         lowered: The lowered graph that it runs.
+        steps: How many steps have changed the state.
     """
 
     inputs: tuple[torch.Tensor | None, ...]
     state: Mapping[str, torch.Tensor]
     tensors: Mapping[str, torch.Tensor]
     lowered: LoweredGraph
+
+    @property
+    def steps(self) -> int: ...
 
     def load(self, batch: Sequence[torch.Tensor]) -> None:
         """Copy a batch, a tensor for each input that is one, into the fixed inputs."""
@@ -134,6 +140,10 @@ class PlannedRunner:
         if numbers is not None:
             self._numbers.fill(numbers)
 
+    @property
+    def steps(self) -> int:
+        return self._program.steps
+
     def load(self, batch: Sequence[torch.Tensor]) -> None:
         copy_tensors(self._fixed, batch)
 
@@ -225,6 +235,7 @@ class RecordedRunner(_LoadingRunner):
         self._record = record
         self._recorded_numbers = self._numbers.others(numbers) if self._numbers.other_places else []
         self.capture = record(self._recorded_numbers)
+        self._replay = UninterruptedCall(self._replay_recording)
         self._outputs = program.outputs
         self.lowered = program.plan.lowered
 
@@ -239,8 +250,15 @@ class RecordedRunner(_LoadingRunner):
                     self.capture = self._record(recorded)
                 self._recorded_numbers = recorded
         self._numbers.fill(numbers)
-        self.capture.replay()
+        self._replay()
         return self._outputs
+
+    def _replay_recording(self) -> None:
+        self.capture.replay()
+
+    @property
+    def steps(self) -> int:
+        return self._replay.count
 
 
 class ExecutorRunner(_LoadingRunner):
@@ -257,6 +275,7 @@ class ExecutorRunner(_LoadingRunner):
         self._weights = weights
         self._executor = executor
         self.lowered = executor.lowered
+        self._store = UninterruptedCall(partial(store_mutations, graph))
         self._batch = [value for value in graph.inputs if isinstance(value.type, TensorType)]
         self._numbers = [value for value in graph.inputs if not isinstance(value.type, TensorType)]
         self._held: dict[Value, Any] = {
@@ -298,8 +317,12 @@ class ExecutorRunner(_LoadingRunner):
         )
         self._executor.load_state_dict(self._weights)
         results, mutations = self._executor.run_flat(args, kwargs)
-        store_mutations(self._graph, mutations, self._tensor_of)
+        self._store(mutations, self._tensor_of)
         return results
+
+    @property
+    def steps(self) -> int:
+        return self._store.count
 
 
 def tensors_of(program: PlannedProgram) -> dict[str, torch.Tensor]:

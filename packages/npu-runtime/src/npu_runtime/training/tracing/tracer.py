@@ -21,6 +21,7 @@ from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing.components import TrainingComponents
 from npu_runtime.training.tracing.functional_writes import replace_writes
 from npu_runtime.training.tracing.optimizers import require_traceable
+from npu_runtime.training.tracing.python_state import PythonState
 from npu_runtime.training.tracing.random_draws import RandomStates, clean_up
 from npu_runtime.training.tracing.substitution import ParameterSubstitution
 from npu_runtime.training.tracing.traced_step import (
@@ -30,7 +31,6 @@ from npu_runtime.training.tracing.traced_step import (
     extract_gradients,
 )
 from npu_runtime.training.tracing.unsupported import (
-    ModuleAttributes,
     reject_external_writes,
     reject_fake_tensors,
     reject_hooks,
@@ -86,8 +86,20 @@ def trace_function(
                 fix="call the argument something else",
             )
         leaves, structure = flatten((tuple(args), dict(kwargs or {})))
+        _require_separate_batch(leaves, components)
         name = name or str(getattr(function, "__name__", "step"))
         return _StepTracer(function, ParameterSubstitution(components), (structure, leaves), name).run()
+
+
+def _require_separate_batch(leaves: Sequence[Any], components: TrainingComponents) -> None:
+    """Refuse a parameter in a batch: its gradient would lack what the step computes of it as an input."""
+    names = {id(item): name for name, item in components.parameters().items()}
+    for leaf in leaves:
+        if id(leaf) in names:
+            raise TracingError(
+                f"the batch contains the parameter {names[id(leaf)]!r} of the step",
+                fix="let the step read it from its module; or pass its detach(), without a gradient",
+            )
 
 
 class _StepTracer:
@@ -105,7 +117,7 @@ class _StepTracer:
         self._batch = batch
         self._name = name
         self._world = TracingContext()
-        self._attributes = ModuleAttributes(substitution.components)
+        self._python_state = PythonState(substitution.components, function)
         self._gradients: dict[str, torch.Tensor] = {}  # the gradients at the optimizer step, by parameter
         self._results: Structure | None = None
 
@@ -140,7 +152,7 @@ class _StepTracer:
                     )
                 reject_host_sync(module)
                 reject_unregistered_parameters(module)
-                self._attributes.require_replaced_unread(module)
+                self._python_state.require_replaced_unread(module)
                 reject_external_writes(module)
                 # Both rewrite in-place random ops: they must run before functionalization removes the writes.
                 states.reuse_draws(module)
@@ -163,7 +175,7 @@ class _StepTracer:
         args, kwargs = unflatten(structure, filled)
         with substitution.substitute(weights, numbers, gradients, self._gradients.update):
             results, self._results = flatten(self._function(*args, **kwargs))
-            self._attributes.require_same_numbers()
+            self._python_state.require_unchanged()
         return list(map(_detach, results)), list(self._gradients.values())
 
 

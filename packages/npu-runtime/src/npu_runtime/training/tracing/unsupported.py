@@ -13,7 +13,6 @@ from typing import Any, NoReturn
 
 import torch
 from torch.fx import GraphModule, Node
-from torch.nn import Module
 
 from npu_ir._torch.fake import is_fake
 from npu_ir._torch.patches import set_attributes
@@ -213,56 +212,3 @@ def _user_location(frames: Sequence[traceback.FrameSummary]) -> str:
     """Return the innermost line of the user's code."""
     outside = [item for item in frames if not item.filename.startswith((_TORCH, _OWN, "<"))]
     return f"{outside[-1].filename}:{outside[-1].lineno}" if outside else ""
-
-
-_ATTRIBUTE_NUMBERS = (bool, int, float)
-
-
-class ModuleAttributes:
-    """The numbers and tensors that modules have as attributes before a step."""
-
-    def __init__(self, components: TrainingComponents) -> None:
-        self._before: list[tuple[str, Module, str, Any]] = [
-            (f"{prefix}{path}.{key}".lstrip("."), part, key, value)
-            for prefix, module in components.modules.items()
-            for path, part in module.named_modules()
-            for key, value in vars(part).items()
-            if type(value) in _ATTRIBUTE_NUMBERS or isinstance(value, torch.Tensor)
-        ]
-        self._replaced: list[tuple[str, torch.Tensor]] = []
-
-    def require_same_numbers(self) -> None:
-        """Raise if the step changed a number, and record the tensors it replaced; called after the step.
-
-        Raises:
-            TracingError: A number has changed.
-        """
-        for path, module, key, value in self._before:
-            now = vars(module).get(key)
-            if isinstance(value, torch.Tensor):
-                if now is not value:
-                    self._replaced.append((path, value))
-            elif type(now) in _ATTRIBUTE_NUMBERS and now != value:
-                raise _changed_error(path, f"from {value!r} to {now!r}")
-
-    def require_replaced_unread(self, module: GraphModule) -> None:
-        """Raise if the step reads a tensor that it also replaces; writing without reading is accepted.
-
-        Raises:
-            TracingError: The next eager step would read the new tensor, a graph the old one.
-        """
-        read = {
-            id(getattr(module, str(node.target), None))
-            for node in module.graph.nodes
-            if node.op == "get_attr"
-        }
-        for path, value in self._replaced:
-            if id(value) in read:
-                raise _changed_error(path, "to another tensor")
-
-
-def _changed_error(path: str, how: str) -> TracingError:
-    return TracingError(
-        f"the step changes {path!r} {how}: a graph would not",
-        fix="keep it in a buffer (register_buffer), as a tensor; or change it outside of the step",
-    )
