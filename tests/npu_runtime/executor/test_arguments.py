@@ -60,6 +60,19 @@ def test_wrong_arguments_are_refused_before_anything_runs(
     assert executor(ones(2, 3)).tolist() == [[2.0] * 3] * 2
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_nested_tensor_is_refused_before_and_after_a_call_that_fits() -> None:
+    graph, weights = linear_graph()
+    executor = IRExecutor(graph, weights)
+    x = executor.graph.inputs[0].tensor_type
+    nested = torch.nested.nested_tensor([ones(2), ones(2)])
+
+    for _ in range(2):
+        with pytest.raises(ExecutionError, match=r"is a nested tensor, the graph needs f32"):
+            executor(nested)
+        executor(torch.ones(x.static_shape))
+
+
 def test_another_constant_than_the_graph_was_made_for_is_refused() -> None:
     executor = executor_of(lambda x, n: x + n, ones(2), 3)
 

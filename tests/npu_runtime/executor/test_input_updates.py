@@ -119,6 +119,30 @@ def test_a_tensor_that_cannot_be_written_to_is_refused() -> None:
     refused(torch.zeros(6, 5), r"input %caches_keys is .*f32\[6, 5\]")
 
 
+@pytest.mark.parametrize("passes", [None, "default", "auto"])
+def test_a_tensor_in_the_memory_of_a_weight_is_refused(passes: Any) -> None:
+    class Shifts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.eye(64))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x.add_(1) @ self.weight
+
+    model = Shifts()
+    graph = extract_ir(model, (torch.zeros(64, 64),))
+    executor = IRExecutor(graph, model.state_dict(), passes=passes, updates="write")
+    shared = model.weight.detach()
+
+    for item in (shared, shared.t().t(), torch.zeros(64, 64), shared):
+        if item.data_ptr() != shared.data_ptr():
+            executor(item)
+            continue
+        with pytest.raises(ExecutionError, match=r"%x, but .* shares memory with %weight[\s\S]*fix: pass a copy"):
+            executor(item)
+    assert torch.equal(shared, torch.eye(64))
+
+
 def test_a_failed_call_writes_nothing() -> None:
     x, caches, _ = arguments()
     executor = executor_of(Cache(), updates="write")

@@ -251,6 +251,7 @@ def is_of_type(result: Any, wanted: Type) -> bool:
         )
     return (
         isinstance(result, torch.Tensor)
+        and not result.is_nested  # it has no sizes
         and (result.dtype, result.layout) == (wanted.dtype, wanted.layout)
         and len(result.shape) == len(wanted.shape)
         and all(map(_may_equal, result.shape, wanted.shape))
@@ -265,4 +266,4 @@ def describe(value: Any) -> str:
     """Return a short text for a value: the type of a tensor, else the value itself."""
     if not isinstance(value, torch.Tensor):
         return repr(value)[:80]
-    return str(TensorType.of(value))
+    return "a nested tensor" if value.is_nested else str(TensorType.of(value))

@@ -119,7 +119,7 @@ class _Writer:
         self.constants: dict[str, Any] = {
             "NoneType": type(None),
             "SymbolValues": SymbolValues,
-            "misfits": (KeyError, ValueError, TypeError, ArithmeticError, NpuError),
+            "misfits": (AttributeError, KeyError, ValueError, TypeError, ArithmeticError, NpuError),
         }
 
     def write(self) -> WrittenBinding:
@@ -213,6 +213,8 @@ class _Writer:
         tensors = ", ".join(checked.values())
         if checked:
             fit = self._constant(guards.fit)
+            # The guards of PyTorch end the process where a tensor is nested (torch 2.13).
+            self._refuse(" or ".join(f"{name}.is_nested" for name in checked.values()))
             self._lines += [
                 f"for holds, symbols in {self._constant(guards.known)}:",
                 f"    if holds({tensors}): break",

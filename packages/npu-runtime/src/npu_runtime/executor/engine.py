@@ -99,11 +99,33 @@ class Engine:
         self._state: HeldState = HeldState(graph, bound.state, None if share is None else share._state)
         self._active_binding = bound.prologue, compiled.program.bind(bound.values)
         self._read_weights = self._memory_of_weights()
+        self._written_apart: tuple[ReadMemory, list[int]] | None = None
         self._versions = WeightVersions(graph, bound.tensors, bound.values)
 
     def _memory_of_weights(self) -> ReadMemory:
         # Of those that the caller has passed, too, some of which only the prologue has read.
-        return ReadMemory({**self.bound.tensors, **self.bound.values} if self._overwritten.places else {})
+        is_written = self._overwritten.places or not self._graph.updates.keys().isdisjoint(self._graph.inputs)
+        return ReadMemory({**self.bound.tensors, **self.bound.values} if is_written else {})
+
+    def require_apart_from_weights(self, inputs: Mapping[Value, torch.Tensor]) -> None:
+        """Refuse tensors to write to in which a weight is: calls would read it as it was before.
+
+        Raises:
+            ExecutionError: One shares memory with a weight.
+        """
+        places = self._read_weights, [tensor.data_ptr() for tensor in inputs.values()]
+        if places == self._written_apart:
+            return
+        for value, tensor in inputs.items():
+            weight = self._read_weights.find_sharing(tensor)
+            if weight is not None:
+                raise ExecutionError(
+                    f"the model writes to its input %{value.name}, but the tensor that is given shares memory "
+                    f"with %{weight}",
+                    where=f"graph {self._graph.name!r}",
+                    fix="pass a copy of it (clone)",
+                )
+        self._written_apart = places
 
     def bind(self, bound: BoundWeights) -> None:
         """Bind other weights."""

@@ -333,6 +333,7 @@ class IRExecutor:
         targets = []
         if updates.choice == "write":
             targets = updates.writable_targets(self._engine.given_inputs(args, kwargs))
+            self._engine.require_apart_from_weights(dict(zip(updates.targets, targets, strict=True)))
         returned = self._engine.call(args, kwargs, writes=updates.choice == "write")
         leaves = list(returned[: self._result_count])
         contents = updates.contents(returned[self._result_count :])
