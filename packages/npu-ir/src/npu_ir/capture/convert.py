@@ -299,7 +299,9 @@ class Converter:
         data = copy_data(attribute)
         if data is None:
             raise ConversionError(
-                f"the region reads {node.target!r}, which is not a tensor with data", where=location_of(node)
+                f"the graph reads {node.target!r}, which is not a tensor with data",
+                where=location_of(node),
+                fix="compute with tensors alone; random numbers of the default generator, without generator=",
             )
         constant = self._region_constants.get((id(self.graph), id(attribute)))
         if constant is None:

@@ -120,8 +120,8 @@ class Engine:
             weight = self._read_weights.find_sharing(tensor)
             if weight is not None:
                 raise ExecutionError(
-                    f"the model writes to its input %{value.name}, but the tensor that is given shares memory "
-                    f"with %{weight}",
+                    f"the model writes to its input %{value.name}, but the tensor that is given shares "
+                    f"memory with %{weight}",
                     where=f"graph {self._graph.name!r}",
                     fix="pass a copy of it (clone)",
                 )

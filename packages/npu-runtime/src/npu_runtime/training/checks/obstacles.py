@@ -154,7 +154,7 @@ def _accumulated_gradients(graph: Graph) -> Iterator[Violation]:
                 "accumulated-gradient",
                 f"the step adds to %{target.name}, a gradient from the step before",
                 _reader_location(target, graph),
-                "call optimizer.zero_grad() in the step; "
+                "call optimizer.zero_grad() in the step, not with set_to_none=False; "
                 "to accumulate, call backward() several times in one step",
             )
 

@@ -118,14 +118,14 @@ def _parts(path: str, item: Any) -> Iterator[tuple[str, Any]]:
         if len(item) <= _MOST_ELEMENTS:
             yield from [(f"{path}[{key!r}]", part) for key, part in pairs]
     elif isinstance(item, FunctionType):
-        name = item.__qualname__
-        if item.__module__.partition(".")[0] != "torch":
+        name, module = item.__qualname__, item.__module__ or "__main__"  # of code without a module: None
+        if module.partition(".")[0] != "torch":
             for variable, cell in zip(item.__code__.co_freevars, item.__closure__ or (), strict=True):
                 yield from [(f"{variable} of {name}", cell.cell_contents)] if _is_filled(cell) else []
             for variable in item.__code__.co_names:
                 value = item.__globals__.get(variable)
                 if type(value) in (*_NUMBERS, list, dict):
-                    yield f"{item.__module__}.{variable}", value
+                    yield f"{module}.{variable}", value
     elif isinstance(item, functools.partial):
         yield from ((path, part) for part in (item.func, *item.args, *item.keywords.values()))
     elif hasattr(item, "__dict__"):

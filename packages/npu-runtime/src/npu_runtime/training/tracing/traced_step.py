@@ -87,7 +87,7 @@ def extract_gradients(module: GraphModule, parameters: Sequence[str], previous: 
     if any(node.users for node in old):
         raise TracingError(
             "the step adds to gradients that are there before it: gradients are not kept from step to step",
-            fix="call optimizer.zero_grad() in the step; "
+            fix="call optimizer.zero_grad() in the step, not with set_to_none=False; "
             "to accumulate, call backward() several times in one step",
         )
     for node in old:
