@@ -138,7 +138,9 @@ def test_a_tensor_in_the_memory_of_a_weight_is_refused(passes: Any) -> None:
         if item.data_ptr() != shared.data_ptr():
             executor(item)
             continue
-        with pytest.raises(ExecutionError, match=r"%x, but .* shares memory with %weight[\s\S]*fix: pass a copy"):
+        with pytest.raises(
+            ExecutionError, match=r"%x, but .* shares memory with %weight[\s\S]*fix: pass a copy"
+        ):
             executor(item)
     assert torch.equal(shared, torch.eye(64))
 

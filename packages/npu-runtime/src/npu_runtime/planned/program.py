@@ -13,6 +13,7 @@ from npu_ir import ExecutionError, TensorType, Value
 from npu_ir.core.isolation import isolated_torch_state
 from npu_ir.core.structure import make_unflatten
 from npu_ir.core.symbol_values import SymbolValues
+from npu_ir.ops.effects import is_random
 from npu_ir.plugins.backend import StepLoop
 from npu_runtime._torch.fast_calls import copy_all
 from npu_runtime._torch.state import below_autograd, has_default_torch_state, record_gradients
@@ -66,7 +67,7 @@ class PlannedProgram:
         self._bound: dict[DeferredBinding, Callable[..., Any]] = {}
         self._ops = [self._bind_ops(phase) for phase in (plan.compute, plan.commit)]
         self._compute = plan.compute.bind(self._tensors, self._ops[0])
-        self._commit = UninterruptedCall(plan.commit.bind(self._tensors, self._ops[1]))
+        self._commit = self._whole_commit(plan.commit.bind(self._tensors, self._ops[1]))
         self.inputs = tuple(self._tensors.get(value) for value in graph.inputs)
         self.fixed = tuple(item for item in self.inputs if item is not None)
         self._read_in_place = self.fixed if plan.read_in_place else ()
@@ -107,13 +108,22 @@ class PlannedProgram:
             phase.bind(self._tensors, list(map(wrap, phase.source.ops, ops)))
             for phase, ops in zip((self.plan.compute, self.plan.commit), self._ops, strict=True)
         )
-        observed._commit = UninterruptedCall(commit)
+        observed._commit = observed._whole_commit(commit)
         return observed
 
+    def _whole_commit(self, commit: BoundFunction) -> Callable[..., Any]:
+        """Return the commit phase such that Ctrl-C ends a run before it, or after it."""
+        calls = self.plan.calls["commit"]
+        is_whole = not calls or (
+            len(calls) == 1 and calls[0].is_partition
+        )  # other ops may be Python functions
+        is_drawing = any(map(is_random, self.plan.graph.nodes))
+        return commit if is_whole and not is_drawing else UninterruptedCall(commit)
+
     @property
-    def steps(self) -> int:
-        """How many runs have changed the state: Ctrl-C ends a run before its commit phase, or after it."""
-        return self._commit.count
+    def steps(self) -> int | None:
+        """The number of runs that have changed the state; None where one program of a backend does."""
+        return self._commit.count if isinstance(self._commit, UninterruptedCall) else None
 
     def _bind_ops(self, program: CompiledFunction) -> list[Callable[..., Any]]:
         return [

@@ -36,7 +36,7 @@ class Runner(Protocol):
         state: The tensors that a step mutates, by name.
         tensors: All tensors with fixed addresses, by name of their value.
         lowered: The lowered graph that it runs.
-        steps: How many steps have changed the state.
+        steps: How many steps have changed the state; None as for `PlannedProgram.steps`.
     """
 
     inputs: tuple[torch.Tensor | None, ...]
@@ -45,7 +45,7 @@ class Runner(Protocol):
     lowered: LoweredGraph
 
     @property
-    def steps(self) -> int: ...
+    def steps(self) -> int | None: ...
 
     def load(self, batch: Sequence[torch.Tensor]) -> None:
         """Copy a batch, a tensor for each input that is one, into the fixed inputs."""
@@ -141,7 +141,7 @@ class PlannedRunner:
             self._numbers.fill(numbers)
 
     @property
-    def steps(self) -> int:
+    def steps(self) -> int | None:
         return self._program.steps
 
     def load(self, batch: Sequence[torch.Tensor]) -> None:
