@@ -1,5 +1,7 @@
 """Norms of FakeTensors state the dtypes that kernels return."""
 
+import threading
+
 import pytest
 import torch
 from torch._subclasses import FakeTensorMode
@@ -76,3 +78,24 @@ def test_results_on_the_cpu_have_the_strides_that_kernels_return() -> None:
         assert (first.stride(), first.dtype) == (real.stride(), real.dtype), (str(op), arguments)
         wrong += before.stride() != real.stride()
     assert wrong > 20  # PyTorch states other ones
+
+
+def test_blocks_of_several_threads_leave_pytorch_as_it_was() -> None:
+    before = FakeTensorMode.dispatch
+    entered, left = threading.Barrier(2), threading.Event()
+
+    def stay() -> None:
+        with corrected_fakes():
+            entered.wait()
+            left.wait()
+
+    thread = threading.Thread(target=stay)
+    with corrected_fakes():
+        thread.start()
+        entered.wait()
+    is_patched = FakeTensorMode.dispatch is not before
+    left.set()
+    thread.join()
+
+    assert is_patched  # for the thread that stays longer
+    assert FakeTensorMode.dispatch is before

@@ -72,6 +72,37 @@ def test_a_compiled_backward_pass_gives_a_group_norm_its_gradient_in_the_layout_
     torch.testing.assert_close(found, wanted)
 
 
+class PerPixel(nn.Module):
+    """Scales gray images in channels-last, and returns them so, which strides of one channel may not say."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Linear(1, 1)
+        self.layers = nn.Sequential(nn.Conv2d(1, 16, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten())
+        self.last = nn.Linear(16 * 13 * 13, 5)
+
+    def forward(self, images: torch.Tensor) -> Any:
+        scaled = self.scale(images.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        return self.last(self.layers(scaled))
+
+
+def test_clipping_gradients_leaves_the_layout_that_a_convolution_returns() -> None:
+    torch.manual_seed(0)
+    model = PerPixel()
+    copied = copy.deepcopy(model)
+    images, target = torch.randn(16, 1, 28, 28), torch.randn(16, 5)
+    optimizer = optim.SGD(copied.parameters(), 0.1)
+    loss = mse_loss(copied(images), target)
+    loss.backward()
+    nn.utils.clip_grad_norm_(copied.parameters(), 0.5)
+    optimizer.step()
+
+    step = TrainStep(model, optim.SGD(model.parameters(), 0.1), mse_loss, clip_grad_norm=0.5)
+
+    torch.testing.assert_close(step(images, target), loss.detach())
+    torch.testing.assert_close(list(model.parameters()), list(copied.parameters()))
+
+
 class Dropped(nn.Module):
     """A dropout of what an op makes of a transposed tensor: PyTorch draws in the order of the memory."""
 

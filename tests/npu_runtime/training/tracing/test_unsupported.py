@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn, optim
 
-from npu_ir import Graph
+from npu_ir import ConversionError, Graph
 from npu_runtime import TrainStep
 from npu_runtime.errors import TracingError
 from npu_runtime.training import compile_ir
@@ -233,3 +233,13 @@ def test_a_scaler_that_is_off_may_stay_in_a_step() -> None:
 def test_an_option_of_models_is_refused_for_a_step_function() -> None:
     with refused("a step function stands alone: function was given with other parts of a step", "compile_ir"):
         compile_ir(lambda x: x, example_batch=(torch.ones(2),), clip_grad_norm=1.0)
+
+
+def test_a_generator_of_its_own_is_refused_in_a_step() -> None:
+    generator = torch.Generator().manual_seed(0)
+
+    def noisy(prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return F.mse_loss(prediction + torch.randn(prediction.shape, generator=generator), target)
+
+    with pytest.raises(ConversionError, match=r"not a tensor with data[\s\S]*without generator="):
+        step_of(MLP(), loss=noisy)

@@ -5,14 +5,14 @@ Strides count where random numbers follow: dropout fills the memory of its resul
 
 from __future__ import annotations
 
-import contextlib
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
 
-from npu_ir._torch.patches import set_attributes
+from npu_ir._torch.patches import SharedPatch
 
 aten = torch.ops.aten
 
@@ -33,12 +33,15 @@ _DTYPES_OF_NORMS_ON_CPU: Mapping[OpOverload, Mapping[int, int]] = {
 }
 
 
-def corrected_fakes() -> contextlib.AbstractContextManager[None]:
+@functools.cache
+def corrected_fakes() -> SharedPatch:
     """Have ops on FakeTensors state the dtypes of norms, and on the CPU the strides, that kernels return."""
     from torch._subclasses import FakeTensorMode
 
-    dispatch = FakeTensorMode.dispatch
+    return SharedPatch(FakeTensorMode, "dispatch", _corrected)
 
+
+def _corrected(dispatch: Callable[..., Any]) -> Callable[..., Any]:
     def corrected(self: Any, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         stated: Any = dispatch(self, op, types, args, kwargs)
         if op in _DTYPES_OF_NORMS_ON_CPU:
@@ -46,7 +49,7 @@ def corrected_fakes() -> contextlib.AbstractContextManager[None]:
         layout = _LAYOUTS_ON_CPU.get(op)
         return stated if layout is None else _with_layout(stated, layout, args)
 
-    return set_attributes((FakeTensorMode, "dispatch", corrected))
+    return corrected
 
 
 def _with_dtypes(stated: Sequence[Any], op: OpOverload, args: Sequence[Any]) -> tuple[Any, ...]:

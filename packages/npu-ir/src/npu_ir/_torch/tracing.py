@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterator
@@ -11,7 +12,7 @@ from typing import Any
 
 import torch
 
-from npu_ir._torch.patches import set_attributes
+from npu_ir._torch.patches import SharedPatch
 
 
 def is_tracing() -> bool:
@@ -47,20 +48,22 @@ def relaxed_size_assumptions() -> Any:
     return _config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
 
 
-def right_states_of_lstms() -> contextlib.AbstractContextManager[None]:
+@functools.cache
+def right_states_of_lstms() -> SharedPatch:
     """Trace the last states of an LSTM with the shapes that it returns.
 
     In torch 2.12, those of a batch are traced with a dimension too many: f32[1, 1, 3, 7] for f32[1, 3, 7].
     """
     from torch._decomp import decompositions
 
-    traced: Callable[..., Any] = decompositions.one_layer_lstm
+    def right(traced: Callable[..., Any]) -> Callable[..., Any]:
+        def one_layer_lstm(*args: Any, **kwargs: Any) -> Any:
+            out, states = traced(*args, **kwargs)
+            return out, tuple(state.squeeze(0) if state.dim() == 3 else state for state in states)
 
-    def one_layer_lstm(*args: Any, **kwargs: Any) -> Any:
-        out, states = traced(*args, **kwargs)
-        return out, tuple(state.squeeze(0) if state.dim() == 3 else state for state in states)
+        return one_layer_lstm
 
-    return set_attributes((decompositions, "one_layer_lstm", one_layer_lstm))
+    return SharedPatch(decompositions, "one_layer_lstm", right)
 
 
 @contextlib.contextmanager
