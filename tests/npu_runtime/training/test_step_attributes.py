@@ -93,18 +93,36 @@ def count_globally(_: Python) -> None:
 
 
 @each_row("function, message", {
-    "list": (lambda model: operator.setitem(model.counts, 0, 1), "changes 'counts[0]' from 0 to 1: a graph"),
+    "list": (lambda model: operator.setitem(model.counts, 0, 1), "changes 'counts.0' from 0 to 1: a graph"),
     "dict": (lambda model: operator.setitem(model.scales, "decay", 0.5),
-        "changes \"scales['decay']\" from 1.0 to 0.5: a graph would not"),
+        "changes 'scales.decay' from 1.0 to 0.5: a graph would not"),
     "object": (lambda model: setattr(model.options, "calls", 3), "changes 'options.calls' from 0 to 3: a"),
-    "closure": (count_in([5]), "changes 'counts of count_in.<locals>.count[0]' from 5 to 6: a graph"),
-    "global": (count_globally, "test_step_attributes.CALLS[0]' from 0 to 1: a graph would not"),
+    "closure": (count_in([5]), "changes 'counts of count_in.<locals>.count.0' from 5 to 6: a graph"),
+    "global": (count_globally, "test_step_attributes.CALLS.0' from 0 to 1: a graph would not"),
     "random": (lambda _: random.random(), "the step draws random numbers of random: a graph would"),
     "numpy": (lambda _: np.random.rand(), "the step draws random numbers of numpy.random: a graph would"),
 })  # fmt: skip
 def test_python_state_that_a_step_changes_is_refused(function: Callable[[Python], Any], message: str) -> None:
     with pytest.raises(TracingError, match=f"(?s){re.escape(message)}.*fix: "):
         step_of(Python(function))(torch.randn(4, 3), torch.randn(4, 2))
+
+
+def test_a_number_of_the_object_whose_method_is_the_step_is_refused() -> None:
+    class Trainer:
+        def __init__(self) -> None:
+            self.model, self.steps = nn.Linear(3, 2), 0
+            self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+
+        def step(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            self.optimizer.zero_grad()
+            loss = F.mse_loss(self.model(x), y)
+            loss.backward()
+            self.optimizer.step()
+            self.steps += 1
+            return loss
+
+    with pytest.raises(TracingError, match=r"changes 'the step.steps' from 0 to 1: a graph would not"):
+        TrainStep(Trainer().step)(torch.randn(4, 3), torch.randn(4, 2))
 
 
 def test_python_state_that_a_step_reads_is_no_obstacle() -> None:

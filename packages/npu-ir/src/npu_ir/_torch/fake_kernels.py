@@ -44,6 +44,8 @@ def corrected_fakes() -> SharedPatch:
 def _corrected(dispatch: Callable[..., Any]) -> Callable[..., Any]:
     def corrected(self: Any, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         stated: Any = dispatch(self, op, types, args, kwargs)
+        if stated is NotImplemented:
+            return stated
         if op in _DTYPES_OF_NORMS_ON_CPU:
             stated = _with_dtypes(stated, op, args)
         layout = _LAYOUTS_ON_CPU.get(op)

@@ -10,7 +10,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def set_attributes(*changes: tuple[Any, str, Any]) -> Iterator[None]:
-    """Set attributes of objects, each given with its name and value, for the block of one thread at a time."""
+    """Set attributes of objects, each given with its name and value, for a block of one thread at a time."""
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
     try:
         for change in changes:

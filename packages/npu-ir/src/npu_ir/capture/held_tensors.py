@@ -73,15 +73,15 @@ def held_objects(model: torch.nn.Module) -> Iterator[tuple[str, Any]]:
                 continue
             seen[id(item)] = item
             yield path, item
-            waiting += [(f"{path}.{key}", part) for key, part in _children(item)][::-1]
+            waiting += [(f"{path}.{key}", part) for key, part in children_of(item)][::-1]
 
 
 def _attributes(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
     return ((key, item) for key, item in vars(module).items() if key not in OF_EVERY_MODULE)
 
 
-def _children(item: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the elements of a container, or the attributes of an object, by key."""
+def children_of(item: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the elements of a container, or the attributes of an object, by key; nothing of a tensor."""
     if isinstance(item, torch.Tensor):
         return
     if isinstance(item, (list, tuple, deque, set, frozenset)):

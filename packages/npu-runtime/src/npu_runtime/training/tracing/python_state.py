@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import random
 import sys
-from collections.abc import Callable, Iterator
-from types import FunctionType
+from collections.abc import Callable, Iterator, Sized
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
 from torch.fx import GraphModule
 from torch.nn import Module
 
+from npu_ir.capture.held_tensors import OF_EVERY_MODULE, children_of
 from npu_ir.core.literals import same_literal
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing.components import TrainingComponents
@@ -22,7 +22,6 @@ _DEPTH = 3  # of objects, containers and functions in one another
 _MOST_ELEMENTS = 1000  # of a container: in a longer one is data
 # Guards compare the numbers of optimizers; modules are walked one by one.
 _OTHERWISE_CHECKED = (Module, torch.Tensor, torch.optim.Optimizer, type, type(sys))
-_OF_EVERY_MODULE = frozenset(vars(Module())) - {"training"}
 
 
 class PythonState:
@@ -94,7 +93,7 @@ class PythonState:
         seen: set[int] = set()
         for path, part in self._modules:
             for key, value in vars(part).items():
-                if key not in _OF_EVERY_MODULE:
+                if key == "training" or key not in OF_EVERY_MODULE:
                     _add_numbers(found, f"{path}.{key}".lstrip("."), value, seen, _DEPTH)
             _add_numbers(found, f"{type(part).__name__}.forward", type(part).forward, seen, _DEPTH)
         _add_numbers(found, "the step", self._function, seen, _DEPTH)
@@ -112,24 +111,27 @@ def _add_numbers(found: dict[str, Any], path: str, item: Any, seen: set[int], de
 
 
 def _parts(path: str, item: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what is in an object, a container or a function, with its path."""
-    if isinstance(item, (list, tuple, dict)):
-        pairs = item.items() if isinstance(item, dict) else enumerate(item)
-        if len(item) <= _MOST_ELEMENTS:
-            yield from [(f"{path}[{key!r}]", part) for key, part in pairs]
-    elif isinstance(item, FunctionType):
-        name, module = item.__qualname__, item.__module__ or "__main__"  # of code without a module: None
-        if module.partition(".")[0] != "torch":
-            for variable, cell in zip(item.__code__.co_freevars, item.__closure__ or (), strict=True):
-                yield from [(f"{variable} of {name}", cell.cell_contents)] if _is_filled(cell) else []
-            for variable in item.__code__.co_names:
-                value = item.__globals__.get(variable)
-                if type(value) in (*_NUMBERS, list, dict):
-                    yield f"{module}.{variable}", value
-    elif isinstance(item, functools.partial):
-        yield from ((path, part) for part in (item.func, *item.args, *item.keywords.values()))
-    elif hasattr(item, "__dict__"):
-        yield from [(f"{path}.{key}", part) for key, part in vars(item).items()]
+    """Yield what is in an object, a container, a function or a method, with its path."""
+    if isinstance(item, FunctionType):
+        yield from _outside_variables(item)
+    elif isinstance(item, MethodType):
+        yield from ((path, item.__self__), (path, item.__func__))
+    elif not (isinstance(item, Sized) and len(item) > _MOST_ELEMENTS):
+        yield from ((f"{path}.{key}", part) for key, part in children_of(item))
+
+
+def _outside_variables(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yield what a function reads of enclosing functions, and the numbers and containers of its module."""
+    name, module = function.__qualname__, function.__module__ or "__main__"  # of code without a module: None
+    if module.partition(".")[0] == "torch":
+        return
+    for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        if _is_filled(cell):
+            yield f"{variable} of {name}", cell.cell_contents
+    for variable in function.__code__.co_names:
+        value = function.__globals__.get(variable)
+        if type(value) in (*_NUMBERS, list, dict):
+            yield f"{module}.{variable}", value
 
 
 def _is_filled(cell: Any) -> bool:
