@@ -277,26 +277,6 @@ def test_parts_of_one_storage_that_do_not_overlap_are_taken() -> None:
     assert found[1].data_ptr() == both[6:].data_ptr()
 
 
-def test_a_written_input_in_the_memory_of_a_weight_is_written_at_the_end() -> None:
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(randn(6, 4), requires_grad=False)
-
-        def forward(self, cache: Tensor, at: Tensor) -> Tensor:
-            cache.index_copy_(0, at, torch.ones(2, 4))
-            return self.weight * 2
-
-    model, args = Model(), (randn(6, 4), torch.tensor([0, 3]))
-    executor = IRExecutor(extract_ir(model, args), model.state_dict(), updates="write")
-    before = model.weight.clone()
-
-    found = executor(model.weight, args[1])
-
-    assert_same(found, before * 2, "the result")
-    assert_same(model.weight.detach(), before.index_copy(0, args[1], torch.ones(2, 4)), "the weight")
-
-
 def test_an_input_that_is_read_later_is_copied_and_the_explanation_says_why() -> None:
     class Model(nn.Module):
         def forward(self, cache: Tensor, x: Tensor, at: Tensor) -> Any:
