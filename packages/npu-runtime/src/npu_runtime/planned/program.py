@@ -113,11 +113,9 @@ class PlannedProgram:
 
     def _whole_commit(self, commit: BoundFunction) -> Callable[..., Any]:
         """Return the commit phase such that Ctrl-C ends a run before it, or after it."""
-        calls = self.plan.calls["commit"]
-        is_whole = not calls or (
-            len(calls) == 1 and calls[0].is_partition
-        )  # other ops may be Python functions
-        is_drawing = any(map(is_random, self.plan.graph.nodes))
+        calls, is_drawing = self.plan.calls["commit"], any(map(is_random, self.plan.graph.nodes))
+        # A program of a backend is one call of C; other ops may be functions of Python.
+        is_whole = not calls or (len(calls) == 1 and calls[0].is_partition)
         return commit if is_whole and not is_drawing else UninterruptedCall(commit)
 
     @property
