@@ -3,6 +3,7 @@
 import itertools
 import signal
 import threading
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -48,6 +49,14 @@ graph "fails behind an update" {
   return (%found,)
 }
 """
+
+
+@pytest.fixture
+def python_handler() -> Iterator[None]:
+    """The handler of Python for SIGINT, which a process in the background of a shell ignores."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def interrupt() -> None:
@@ -100,6 +109,7 @@ def test_computing_alone_changes_no_state() -> None:
     assert not torch.equal(held["w"], before["w"])
 
 
+@pytest.mark.usefixtures("python_handler")
 def test_ctrl_c_ends_a_run_before_it_changes_state_or_after_that() -> None:
     x, after, steps = torch.randn(3, 2), weights(), []
     seen: list[object] = []
@@ -177,6 +187,7 @@ def test_another_number_of_numbers_is_refused() -> None:
         program.run(0.1, 0.2)
 
 
+@pytest.mark.usefixtures("python_handler")
 def test_a_thread_beside_the_main_one_leaves_handlers_alone() -> None:
     held = weights()
     handlers: list[object] = []
