@@ -1,4 +1,4 @@
-"""Norms of FakeTensors state the dtypes that kernels return."""
+"""FakeTensors state the dtypes and strides that kernels return."""
 
 import threading
 

@@ -1,15 +1,19 @@
 """State is changed in its own memory, behind all that can fail; results are not torn by it."""
 
+import contextlib
 import itertools
 import signal
 import threading
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from npu_ir import ExecutionError, WeightError, execute_ir, parse_ir
+from npu_runtime import TrainStep
 from npu_runtime.planned import PlannedProgram, plan
 from tests.support.corpus.comparison import assert_same
 
@@ -121,7 +125,7 @@ def test_ctrl_c_ends_a_run_before_it_changes_state_or_after_that() -> None:
             partial(lambda calls, chosen, _: interrupt() if next(calls) == chosen else None, calls, chosen)
         )
         numbers = program.load((0.5, x))
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt, match="^$"):
             program.run(*numbers)
         steps.append(program.steps)
         assert_same(dict(held), after if program.steps else weights(), "the state")
@@ -129,6 +133,27 @@ def test_ctrl_c_ends_a_run_before_it_changes_state_or_after_that() -> None:
     assert steps == sorted(steps)
     assert set(steps) == {0, 1}
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.usefixtures("python_handler")
+def test_ctrl_c_while_a_step_changes_its_state_leaves_the_generator_behind_its_draws() -> None:
+    def trained(is_interrupted: bool) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 2))
+        step = TrainStep(model, torch.optim.SGD(model.parameters(), 0.1), nn.functional.mse_loss)
+        batch = torch.randn(5, 3), torch.randn(5, 2)
+        step(*batch)
+        program = step.artifact.program
+        assert program is not None
+        commit: Any = program._commit
+        if is_interrupted:
+            write = commit._function
+            commit._function = lambda *args: (interrupt(), write(*args))[1]
+        with pytest.raises(KeyboardInterrupt, match="^$") if is_interrupted else contextlib.nullcontext():
+            step(*batch)
+        return [*model.parameters(), torch.get_rng_state()]
+
+    assert all(map(torch.equal, trained(True), trained(False)))
 
 
 def test_a_run_that_fails_changes_no_state_and_names_the_node() -> None:

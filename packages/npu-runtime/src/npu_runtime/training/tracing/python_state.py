@@ -90,7 +90,7 @@ class PythonState:
 
     def _numbers(self) -> dict[str, bool | int | float]:
         found: dict[str, bool | int | float] = {}
-        seen: set[int] = set()
+        seen: dict[int, Any] = {}  # by id, and kept: no other object gets the id
         for path, part in self._modules:
             for key, value in vars(part).items():
                 if key == "training" or key not in OF_EVERY_MODULE:
@@ -100,12 +100,12 @@ class PythonState:
         return found
 
 
-def _add_numbers(found: dict[str, Any], path: str, item: Any, seen: set[int], depth: int) -> None:
+def _add_numbers(found: dict[str, Any], path: str, item: Any, seen: dict[int, Any], depth: int) -> None:
     """Add the numbers in ``item``, by their path."""
     if type(item) in _NUMBERS:
         found[path] = item
     elif depth and id(item) not in seen and not isinstance(item, _OTHERWISE_CHECKED):
-        seen.add(id(item))
+        seen[id(item)] = item
         for name, part in _parts(path, item):
             _add_numbers(found, name, part, seen, depth - 1)
 
