@@ -136,11 +136,13 @@ def test_ctrl_c_ends_a_run_before_it_changes_state_or_after_that() -> None:
 
 
 @pytest.mark.usefixtures("python_handler")
-def test_ctrl_c_while_a_step_changes_its_state_leaves_the_generator_behind_its_draws() -> None:
+@pytest.mark.parametrize("backend", ["aten", "host"])
+def test_ctrl_c_while_a_step_changes_its_state_leaves_the_generator_behind_its_draws(backend: str) -> None:
     def trained(is_interrupted: bool) -> list[torch.Tensor]:
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 2))
-        step = TrainStep(model, torch.optim.SGD(model.parameters(), 0.1), nn.functional.mse_loss)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        step = TrainStep(model, optimizer, nn.functional.mse_loss, backend=backend)
         batch = torch.randn(5, 3), torch.randn(5, 2)
         step(*batch)
         program = step.artifact.program
