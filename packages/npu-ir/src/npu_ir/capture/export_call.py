@@ -16,6 +16,7 @@ from npu_ir._torch.tracing import relaxed_size_assumptions, right_states_of_lstm
 from npu_ir.capture.export_messages import HeldMessages, export_error
 from npu_ir.capture.held_tensors import held_tensors, name_held_tensors, register_temporarily
 from npu_ir.capture.model_guard import protect_model
+from npu_ir.capture.python_state import PythonStateWarnings
 from npu_ir.capture.replaced_buffers import resolve_assignments
 from npu_ir.capture.tracing_mode import ContentGuard, ForwardCallMode, TensorIdentityMode
 from npu_ir.errors import ExportError, NpuError
@@ -109,6 +110,7 @@ class ExportCall:
     def _trace(self, names: Mapping[str, str]) -> ExportedProgram:
         model = self.subject.model
         with (
+            PythonStateWarnings(model),
             protect_model(model),
             ContentGuard(),
             HeldMessages(model),

@@ -59,8 +59,8 @@ def extract_ir(
         ConversionError: The exported program contains something that a graph cannot represent.
 
     Warns:
-        CaptureWarning: ``forward`` stores a tensor that the graph does not keep, or a size that was to
-            be dynamic is fixed.
+        CaptureWarning: ``forward`` stores a tensor that the graph does not keep, changes a Python number
+            or draws one (`random`, `numpy.random`), or a size that was to be dynamic is fixed.
     """
     _require_model(model)
     name = _require_name(type(model).__name__ if name is None or name == "" else name)

@@ -21,7 +21,7 @@ from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing.components import TrainingComponents
 from npu_runtime.training.tracing.functional_writes import replace_writes
 from npu_runtime.training.tracing.optimizers import require_traceable
-from npu_runtime.training.tracing.python_state import PythonState
+from npu_runtime.training.tracing.python_state import StepPythonState
 from npu_runtime.training.tracing.random_draws import RandomStates, clean_up
 from npu_runtime.training.tracing.substitution import ParameterSubstitution
 from npu_runtime.training.tracing.traced_step import (
@@ -117,7 +117,7 @@ class _StepTracer:
         self._batch = batch
         self._name = name
         self._world = TracingContext()
-        self._python_state = PythonState(substitution.components, function)
+        self._python_state = StepPythonState(substitution.components, function)
         self._gradients: dict[str, torch.Tensor] = {}  # the gradients at the optimizer step, by parameter
         self._results: Structure | None = None
 
