@@ -37,7 +37,7 @@ TESTS = ROOT / "tests" / "npu_cuda"
 FOLDER = ROOT / "build" / "native"
 DEFINES = {
     # Without -g; and a missing #include is an error.
-    "off": {"NPU_CUDA": "OFF", "NPU_PRECOMPILE": "OFF", "CMAKE_CXX_FLAGS_DEBUG": "-O0"},
+    "off": {"NPU_CUDA": "OFF", "NPU_UNITY": "OFF", "CMAKE_CXX_FLAGS_DEBUG": "-O0"},
     "on": {"NPU_CUDA": "ON", "NPU_PTXAS_VERBOSE": "ON"},
     "quick": {"NPU_CUDA": "ON", "NPU_QUICK": "ON"},
     "wide": {"NPU_CUDA": "EMULATE", "NPU_ASAN": "ON"},

@@ -37,20 +37,15 @@ elseif(NPU_MODE STREQUAL "EMULATE")
   target_compile_definitions(_C PRIVATE NPU_EMULATE)
   target_include_directories(_C SYSTEM PRIVATE ${NPU_CUDA_INCLUDE})
   # Kernels compute as written: no fused multiply-add, and memory of one type may be read as another's.
-  target_compile_options(_C PRIVATE ${low_level} -fno-strict-aliasing -ffp-contract=off)
-  foreach(source IN LISTS CUDA_SOURCES)
-    if(source MATCHES "\\.cu$")
-      set_source_files_properties(${source} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-xc++;-Wno-unknown-pragmas")
-    endif()
-  endforeach()
+  target_compile_options(_C PRIVATE ${low_level} -fno-strict-aliasing -ffp-contract=off -xc++ -Wno-unknown-pragmas)
+  set(kernels ${CUDA_SOURCES})
+  list(FILTER kernels INCLUDE REGEX "\\.cu$")
+  set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX)
   # Kernels spend most of their time in the switches between their threads. Those have memory of their own, which the
   # sanitizer need not check; the switch itself reports to it.
-  set_source_files_properties(${EMULATOR_SOURCES} PROPERTIES COMPILE_OPTIONS "-O1" SKIP_PRECOMPILE_HEADERS ON)
+  set_source_files_properties(${EMULATOR_SOURCES} PROPERTIES COMPILE_OPTIONS "-O1")
   set_source_files_properties(csrc/emulator/block.cpp csrc/emulator/kernel_launch.cpp PROPERTIES
                               COMPILE_OPTIONS "-O2;-fno-sanitize=address")
-  # What only Python calls takes the longest to compile of the C++ that is no kernel.
-  file(GLOB BINDINGS CONFIGURE_DEPENDS csrc/bindings/*.cpp)
-  set_source_files_properties(${BINDINGS} PROPERTIES COMPILE_OPTIONS "-O0;-fno-sanitize=address" SKIP_PRECOMPILE_HEADERS ON)
 endif()
 
 set(NPU_SANITIZER "")

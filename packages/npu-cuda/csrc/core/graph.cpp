@@ -9,7 +9,7 @@
 namespace npu {
 namespace {
 
-std::string text_of(const std::string& op, const std::string& kernel_id) { return op + " by " + kernel_id; }
+std::string op_by_kernel(const std::string& op, const std::string& kernel_id) { return op + " by " + kernel_id; }
 
 Status in_use() {
   return Status::invalid("this graph is in use, by another thread or by a call from within: it does one thing at a time");
@@ -24,8 +24,8 @@ Status check_same_ops(const std::vector<GraphNode>& nodes, const std::vector<Pro
     const std::string kernel_id = ops[i].kernel ? ops[i].kernel->traits().id : "no kernel yet";
     if (nodes[i].op == ops[i].info->name && nodes[i].kernel_id == kernel_id) continue;
     return Status::invalid("update: op " + std::to_string(i) + " of the graph is " +
-                           text_of(nodes[i].op, nodes[i].kernel_id) + ", of the program it is " +
-                           text_of(ops[i].info->name, kernel_id));
+                           op_by_kernel(nodes[i].op, nodes[i].kernel_id) + ", of the program it is " +
+                           op_by_kernel(ops[i].info->name, kernel_id));
   }
   return {};
 }
@@ -39,7 +39,7 @@ struct Session {
 
 using SessionPtr = std::shared_ptr<Session>;
 
-std::mutex guard;              // of the sessions
+std::mutex sessions_guard;
 std::atomic<int> num_open{0};  // launches look no further where it is 0
 
 std::map<Device*, SessionPtr>& sessions() {
@@ -48,7 +48,7 @@ std::map<Device*, SessionPtr>& sessions() {
 }
 
 Status take_session(Device* device, SessionPtr* out) {
-  const std::lock_guard lock(guard);
+  const std::lock_guard lock(sessions_guard);
   const auto found = sessions().find(device);
   if (found == sessions().end()) {
     return Status::invalid("no graph is being captured on " + device->name() + ": call graph_begin first");
@@ -63,7 +63,7 @@ Status take_session(Device* device, SessionPtr* out) {
 // The session of this stream; null if there is none.
 SessionPtr find_session(Device* device, void* stream) {
   if (num_open.load(std::memory_order_acquire) == 0) return nullptr;
-  const std::lock_guard lock(guard);
+  const std::lock_guard lock(sessions_guard);
   const auto found = sessions().find(device);
   if (found == sessions().end() || found->second->recording->stream() != stream) return nullptr;
   return found->second;
@@ -71,7 +71,7 @@ SessionPtr find_session(Device* device, void* stream) {
 
 Status note(Session* session, const OpInfo& op, const KernelPtr& kernel, Status launched,
             const std::shared_ptr<void>& needs) {
-  const std::lock_guard lock(guard);
+  const std::lock_guard lock(sessions_guard);
   if (session->is_over) return Status::invalid("the capture ended in another thread while this call was recorded");
   std::vector<GraphNode>& nodes = session->parts.nodes;
   const int index = static_cast<int>(nodes.size());
@@ -131,7 +131,7 @@ Status Graph::update(Program* program) {
 }
 
 Status begin_capture(Device* device, CaptureMode mode, void** stream) {
-  const std::lock_guard lock(guard);
+  const std::lock_guard lock(sessions_guard);
   if (sessions().count(device) > 0) {
     return Status::invalid("a graph is being captured on " + device->name() + " already: end or abort it first");
   }
@@ -161,7 +161,7 @@ void abort_capture(Device* device) noexcept {
 Status keep_in_graph(Device* device, void* stream, const std::shared_ptr<void>& needs) {
   const SessionPtr session = find_session(device, stream);
   if (!session) return device->keep_in_capture(stream, needs);
-  const std::lock_guard lock(guard);
+  const std::lock_guard lock(sessions_guard);
   session->parts.needs.push_back(needs);
   return {};
 }

@@ -7,7 +7,7 @@
 namespace npu {
 namespace {
 
-std::mutex guard;  // of the list
+std::mutex epochs_guard;
 
 // One for each thread that has ever read at the same time as the others.
 std::deque<ReaderEpoch>& epochs() {
@@ -20,7 +20,7 @@ std::deque<ReaderEpoch>& epochs() {
 // Gives the place of its thread to others.
 struct ReaderThread {
   static ReaderEpoch& take() {
-    const std::lock_guard lock(guard);
+    const std::lock_guard lock(epochs_guard);
     const auto is_free = [](const ReaderEpoch& epoch) { return !epoch.is_taken_; };
     const auto found = std::find_if(epochs().begin(), epochs().end(), is_free);
     ReaderEpoch& epoch = found == epochs().end() ? epochs().emplace_back() : *found;
@@ -28,7 +28,7 @@ struct ReaderThread {
     return epoch;
   }
   ~ReaderThread() {
-    const std::lock_guard lock(guard);
+    const std::lock_guard lock(epochs_guard);
     epoch.is_taken_ = false;
     ReaderEpoch::own_ = nullptr;
   }
@@ -41,7 +41,7 @@ ReaderEpoch& ReaderEpoch::join() {
 }
 
 uint64_t ReaderEpoch::oldest() {
-  const std::lock_guard lock(guard);
+  const std::lock_guard lock(epochs_guard);
   uint64_t oldest = kIdle;
   for (const ReaderEpoch& epoch : epochs()) {
     oldest = std::min(oldest, epoch.since_.load(std::memory_order_seq_cst));

@@ -130,21 +130,17 @@ Status load_arange(const OpCall& call, void** state) {
                       [&](auto item) { return load_kernel<arange_items<decltype(item)>>(call, state); });
 }
 
-KernelPtr kernel(OpKind kind, const char* id, KernelFunctions functions) {
-  return make_kernel({kind, id, DeviceType::Cuda}, functions);
-}
-
 }  // namespace
 
 std::vector<KernelPtr> making_cuda_kernels() {
-  return {kernel(kAxisMap, "axis_map.any.cuda",
+  return {make_kernel({kAxisMap, "axis_map.any.cuda", DeviceType::Cuda},
                  {supported_near<axis_map_supported>, launch_map, nullptr, nullptr, load_map}),
-          kernel(kTriangle, "triangle.any.cuda",
+          make_kernel({kTriangle, "triangle.any.cuda", DeviceType::Cuda},
                  {supported_near<triangle_supported>, launch_triangle, nullptr, nullptr, load_triangle}),
-          kernel(kOneHot, "one_hot.any.cuda",
+          make_kernel({kOneHot, "one_hot.any.cuda", DeviceType::Cuda},
                  {supported_near<one_hot_supported>, launch_one_hot, nullptr, nullptr,
                   load_kernel<one_hot_items>}),
-          kernel(kArange, "arange.any.cuda",
+          make_kernel({kArange, "arange.any.cuda", DeviceType::Cuda},
                  {supported_near<arange_supported>, launch_arange, nullptr, nullptr, load_arange})};
 }
 

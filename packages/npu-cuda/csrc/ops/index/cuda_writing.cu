@@ -183,20 +183,16 @@ uint64_t workspace_of(const OpCall& call) {
   return sorted_bytes(call.inputs[kInput].numel);
 }
 
-KernelPtr kernel(OpKind kind, const char* id, KernelFunctions functions) {
-  return make_kernel({kind, id, DeviceType::Cuda}, functions);
-}
-
 }  // namespace
 
 std::vector<KernelPtr> writing_cuda_kernels() {
   return {
-      kernel(kIndexPut, "index_put.any.cuda",
+      make_kernel({kIndexPut, "index_put.any.cuda", DeviceType::Cuda},
              {supported_near<put_supported>, launch_put, nullptr, workspace_of<2>, load_put}),
-      kernel(kEmbeddingBwd, "embedding_bwd.any.cuda",
+      make_kernel({kEmbeddingBwd, "embedding_bwd.any.cuda", DeviceType::Cuda},
              {supported_near<embedding_bwd_supported>, launch_embedding_bwd, nullptr, workspace_of<1>,
               load_embedding_bwd}),
-      kernel(kScatter, "scatter.any.cuda",
+      make_kernel({kScatter, "scatter.any.cuda", DeviceType::Cuda},
              {supported_near<scatter_supported>, launch_scatter, nullptr, workspace_of<1>, load_scatter})};
 }
 

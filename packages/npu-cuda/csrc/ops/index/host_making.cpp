@@ -79,7 +79,7 @@ void map_items(const OpCall& call, const MapLayout& map) {
 }
 
 // Trailing axes that are copied as a whole become part of an item; without axes there is one of size 1.
-MapLayout joined(MapLayout map) {
+MapLayout merge_axes(MapLayout map) {
   const auto is_whole = [&](int axis) {
     return map.shape[axis] == map.sizes[axis] && map.start[axis] == 0 &&
            (map.shape[axis] == 1 || map.step[axis] == 1);
@@ -104,7 +104,7 @@ MapLayout joined(MapLayout map) {
 
 Status launch_map(const OpCall& call) {
   if (call.outputs[0].numel == 0) return {};
-  const MapLayout map = joined(layout_of_map(call));
+  const MapLayout map = merge_axes(layout_of_map(call));
   return with_item(call.inputs[0].dtype,
                    [&](auto item) { return map_items<decltype(item)>(call, map), Status(); });
 }
@@ -172,17 +172,13 @@ Status launch_arange(const OpCall& call) {
   }
 }
 
-KernelPtr kernel(OpKind kind, const char* id, KernelFunctions functions) {
-  return make_kernel({kind, id, DeviceType::Host}, functions);
-}
-
 }  // namespace
 
 std::vector<KernelPtr> making_host_kernels() {
-  return {kernel(kAxisMap, "axis_map.any.host", {axis_map_supported, launch_map}),
-          kernel(kTriangle, "triangle.any.host", {triangle_supported, launch_triangle}),
-          kernel(kOneHot, "one_hot.any.host", {one_hot_supported, launch_one_hot}),
-          kernel(kArange, "arange.any.host", {arange_supported, launch_arange})};
+  return {make_kernel({kAxisMap, "axis_map.any.host", DeviceType::Host}, {axis_map_supported, launch_map}),
+          make_kernel({kTriangle, "triangle.any.host", DeviceType::Host}, {triangle_supported, launch_triangle}),
+          make_kernel({kOneHot, "one_hot.any.host", DeviceType::Host}, {one_hot_supported, launch_one_hot}),
+          make_kernel({kArange, "arange.any.host", DeviceType::Host}, {arange_supported, launch_arange})};
 }
 
 }  // namespace npu::indexing

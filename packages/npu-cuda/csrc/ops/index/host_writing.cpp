@@ -151,16 +151,12 @@ Status launch_scatter(const OpCall& call) {
   });
 }
 
-KernelPtr kernel(OpKind kind, const char* id, KernelFunctions functions) {
-  return make_kernel({kind, id, DeviceType::Host}, functions);
-}
-
 }  // namespace
 
 std::vector<KernelPtr> writing_host_kernels() {
-  return {kernel(kIndexPut, "index_put.any.host", {put_supported, launch_put}),
-          kernel(kEmbeddingBwd, "embedding_bwd.any.host", {embedding_bwd_supported, launch_embedding_bwd}),
-          kernel(kScatter, "scatter.any.host", {scatter_supported, launch_scatter})};
+  return {make_kernel({kIndexPut, "index_put.any.host", DeviceType::Host}, {put_supported, launch_put}),
+          make_kernel({kEmbeddingBwd, "embedding_bwd.any.host", DeviceType::Host}, {embedding_bwd_supported, launch_embedding_bwd}),
+          make_kernel({kScatter, "scatter.any.host", DeviceType::Host}, {scatter_supported, launch_scatter})};
 }
 
 }  // namespace npu::indexing

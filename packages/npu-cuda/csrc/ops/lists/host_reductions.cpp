@@ -13,7 +13,7 @@ namespace {
 using namespace pointwise;
 using pointwise::kFloat32;
 
-constexpr int64_t kPart = 4096, kLeastOfAThread = 8;  // elements of a part, parts of a thread
+constexpr int64_t kPart = 4096, kPartsOfAThread = 8;  // elements of a part, parts of a thread
 constexpr int kLanes = 8;
 
 template <class Fn, class Number>
@@ -58,7 +58,7 @@ Status launch(const OpCall& call) {
     nests.push_back(list.tensors[i].numel > 0 ? nest_of(as_output(list.tensors[i])) : Nest());
   }
   std::vector<double> parts(static_cast<size_t>(ends.back()));
-  parallel_for(ends.back(), kLeastOfAThread, [&](int64_t begin, int64_t end) {
+  parallel_for(ends.back(), kPartsOfAThread, [&](int64_t begin, int64_t end) {
     for (; begin < end; ++begin) {
       const auto i = size_t(std::upper_bound(ends.begin(), ends.end(), begin) - ends.begin());
       parts[size_t(begin)] = reduce_part<Fn>(list.tensors[i], nests[i], begin - (i ? ends[i - 1] : 0));

@@ -16,7 +16,7 @@ struct GlobalNorm {
   static constexpr const char* kName = "GlobalNorm";
   static constexpr int kSingles = 0;
   static NPU_INLINE double step(double state, double x) { return state + x * x; }
-  static NPU_INLINE double finish(double state, double) { return sqrt(state); }
+  static NPU_INLINE double finish(double state, double) { return std::sqrt(state); }
 };
 
 // 1 if an element is infinite or NaN; else what the single input has.

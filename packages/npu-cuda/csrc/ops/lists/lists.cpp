@@ -123,7 +123,7 @@ OpCall Elements::at(int i, TensorDesc* tensors) const {
 void Elements::read_numbers(int i, char* attrs) const {
   for (size_t k = 0; has_numbers() && k < numbers_.size(); ++k) {
     const TensorDesc& tensor = number(int(k), i);
-    const double value = tensor.dtype == kFloat32 ? double(*static_cast<const float*>(tensor.data))
+    const double value = tensor.dtype == npu::kFloat32 ? double(*static_cast<const float*>(tensor.data))
                                                   : *static_cast<const double*>(tensor.data);
     const auto narrow = static_cast<float>(value);
     if (numbers_[k].code == 'd') std::memcpy(attrs + numbers_[k].offset, &value, sizeof(value));
