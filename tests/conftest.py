@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """Have garbage collections pass over what was imported, which takes them long, and be fewer."""
     gc.freeze()
-    gc.set_threshold(5_000, 20, 20)
+    gc.set_threshold(50_000, 20, 20)
     gc.enable()
 
 
