@@ -29,10 +29,16 @@ _MOST_THREADS = 1024  # more are a mistake, and starting them takes minutes
 _NON_GRAPH_SUFFIXES = (*WEIGHT_SUFFIXES, *DRAWING_SUFFIXES, ".py")
 
 
-def add_file(parser: argparse._ActionsContainer, *names: str, help: str, **more: Any) -> None:
+def add_file(parser: argparse._ActionsContainer, *names: str, help: str, **more: Any) -> argparse.Action:
     """Add an option or argument that names a file; the shell completes it."""
     action = parser.add_argument(*names, metavar="FILE", help=help, **{"type": Path, **more})
     action.complete = _COMPLETE_FILES  # type: ignore[attr-defined]
+    return action
+
+
+def _add_output(parser: argparse._ActionsContainer, *names: str, content: str, **more: Any) -> None:
+    """Add an option that names a file to write, whose ``content`` is a ``"graph"`` or ``"other"``."""
+    add_file(parser, *names, **more).content = content  # type: ignore[attr-defined]
 
 
 def set_completions(action: argparse.Action, names: Callable[[], Iterable[str]]) -> None:
@@ -171,24 +177,30 @@ def add_threads(parser: argparse._ActionsContainer, help: str) -> None:
 
 
 def add_output(parser: argparse._ActionsContainer, *names: str, help: str, **more: Any) -> None:
-    add_file(parser, *names, help=help, type=functools.partial(_parse_output_path, names[-1]), **more)
+    read = functools.partial(_parse_output_path, names[-1])
+    _add_output(parser, *names, content="other", help=help, type=read, **more)
+
+
+def add_executor_output(parser: argparse._ActionsContainer, help: str) -> None:
+    read = functools.partial(_parse_executor_path, "--output")
+    _add_output(parser, "-o", "--output", content="other", help=help, type=read, required=True)
 
 
 def add_graph_output(parser: argparse._ActionsContainer, help: str, **more: Any) -> None:
     read = functools.partial(_parse_graph_path, "--output")
-    add_file(parser, "-o", "--output", help=help, type=read, **more)
+    _add_output(parser, "-o", "--output", content="graph", help=help, type=read, **more)
 
 
 def add_drawing_output(parser: argparse._ActionsContainer, help: str) -> None:
     read = functools.partial(_parse_drawing_path, "--output")
-    add_file(
-        parser, "-o", "--output", help=f"{help}: .svg, .mmd, .dot; .png and .pdf need graphviz", type=read
-    )
+    text = f"{help}: .svg, .mmd, .dot; .png and .pdf need graphviz"
+    _add_output(parser, "-o", "--output", content="other", help=text, type=read)
 
 
 def add_page(parser: argparse._ActionsContainer, help: str) -> None:
     """Add ``--html``, the file of a page."""
-    add_file(parser, "--html", help=help, type=functools.partial(_parse_page_path, "--html"))
+    read = functools.partial(_parse_page_path, "--html")
+    _add_output(parser, "--html", content="other", help=help, type=read)
 
 
 def add_overlays(parser: argparse._ActionsContainer) -> None:
@@ -230,6 +242,16 @@ def _parse_graph_path(option: str, text: str) -> Path:
     return _parse_output_path(option, text)
 
 
+def _parse_executor_path(option: str, text: str) -> Path:
+    path = Path(text)
+    if path.suffix.lower() in (".json", *_NON_GRAPH_SUFFIXES):
+        raise UsageError(
+            f"{option} {text}: an executor is not saved as {path.suffix}",
+            fix=f"write {option} {path.with_suffix('.npu')}",
+        )
+    return _parse_output_path(option, text)
+
+
 def _parse_drawing_path(option: str, text: str) -> Path:
     try:
         require_format(Path(text))
@@ -256,6 +278,8 @@ def _parse_output_path(option: str, text: str) -> Path:
         raise UsageError(
             f"{option} {text}: there is no folder {path.parent}", fix=f"make it: mkdir -p {path.parent}"
         )
+    if path.suffix == ".py" and path.exists():
+        raise UsageError(f"{option} {text}: this is a file of Python code", fix="give another file")
     _require_writable(option, text, path.parent)
     return path
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from npu_ir.cli.failures import EXIT_CODES, WRONG_USAGE, warn
+from npu_ir.cli.lost_files import require_no_lost_files
 from npu_ir.core.user_code import did_you_mean
 from npu_ir.errors import RegistryError
 from npu_ir.plugins import plugin_manager
@@ -39,11 +40,13 @@ class Parser(argparse.ArgumentParser):
         self.exit(WRONG_USAGE, f"{self.prog}: error: {message}\n  fix: {fix or f'see {self.prog} --help'}\n")
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Return the options; the parser of the command rejects unknown ones."""
+        """Return the options; unknown ones, and outputs that would replace inputs, are refused."""
         options, unknown = self.parse_known_args(args, namespace)
+        commands = next(action for action in self._actions if isinstance(action, Commands))
+        command = commands.choices[options.command]
         if unknown:
-            commands = next(action for action in self._actions if isinstance(action, Commands))
-            commands.choices[options.command].refuse(unknown)
+            command.refuse(unknown)
+        require_no_lost_files(command._actions, options)
         return options
 
     def refuse(self, unknown: Sequence[str]) -> NoReturn:

@@ -134,7 +134,7 @@ def run(options: argparse.Namespace) -> int:
     passes = _select_passes(options)
     options.progress.stage("reading the graph")
     graph = load_ir(options.file)
-    has_weights = _has_saved_weights(options)
+    has_weights = read_document(options.file)["weights"] is not None
     data, origin = _select_data(graph, options)
     if options.bisect:
         options.progress.stage("looking for the rewrite at fault")
@@ -181,18 +181,6 @@ def _select_passes(options: argparse.Namespace) -> list[Pass]:
         return passes_of(options.pipeline) if options.passes is None else read_passes(options.passes)
     except PassError as error:
         raise UsageError(error.message, where=error.where, fix=error.fix) from error
-
-
-def _has_saved_weights(options: argparse.Namespace) -> bool:
-    """Return whether weights were saved with the graph; raise if its file is to be overwritten then."""
-    weights: Any = read_document(options.file)["weights"]
-    output = options.output
-    if weights is not None and output is not None and output.exists() and output.samefile(options.file):
-        raise UsageError(
-            f"{options.file} was saved with its weights, which a graph in its place would lose",
-            fix="give another file with --output",
-        )
-    return weights is not None
 
 
 def _select_data(graph: Graph, options: argparse.Namespace) -> tuple[Checked | None, str]:

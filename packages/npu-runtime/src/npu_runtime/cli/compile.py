@@ -8,7 +8,7 @@ from typing import Any
 
 from npu_ir import load_ir
 from npu_ir.cli.console import print_facts
-from npu_ir.cli.options import add_backends, add_output, add_threads, add_weights
+from npu_ir.cli.options import add_backends, add_executor_output, add_threads, add_weights
 from npu_ir.cli.quantities import count_text, size_text, time_text
 from npu_ir.cli.weight_selection import select_weights
 from npu_runtime.cli.saved_graph import BACKENDS_HELP, add_graph, add_passes, make_executor
@@ -33,7 +33,7 @@ def add_to(commands: Any) -> None:
         epilog=_EPILOG,
     )
     add_graph(parser)
-    add_output(parser, "-o", "--output", required=True, help="the file of the executor")
+    add_executor_output(parser, "the file of the executor")
     add_passes(parser)
     add_backends(parser, BACKENDS_HELP)
     add_threads(parser, help="threads of its calls (default: PyTorch's)")
