@@ -36,24 +36,63 @@ Segment segment_at(const MapLayout& map, int64_t c) {
 
 template <class T>
 void copy_segment(const Segment& part, const T* x, const T* fill, T* y) {
+  const T* from = x + part.source;
   if (part.source < 0) std::fill_n(y, part.size, *fill);
-  else if (part.step == 1) std::memcpy(y, x + part.source, size_t(part.size) * sizeof(T));
+  else if (part.step == 1) std::memcpy(y, from, size_t(part.size) * sizeof(T));
+  else if (part.step == -1) std::reverse_copy(from - part.size + 1, from + 1, y);
   else
-    for (int64_t i = 0; i < part.size; ++i) y[i] = x[part.source + i * part.step];
+    for (int64_t i = 0; i < part.size; ++i) y[i] = from[i * part.step];
 }
 
-// Where a row of y is read in x; -1 where it is filled.
-int64_t row_source(const MapLayout& map, int64_t row) {
-  int64_t source = 0;
-  for (int axis = map.rank - 2; axis >= 0; --axis) {
-    const int64_t c = row % map.shape[axis];
-    row /= map.shape[axis];
-    const int64_t at = source_of(map.mode, map.start[axis] + map.step[axis] * c, map.sizes[axis]);
-    if (at < 0) return -1;
-    source += at * map.x_strides[axis];
+// The segments of the last axis, which are those of each row; of many, the first ones.
+struct Segments {
+  explicit Segments(const MapLayout& map) {
+    for (const int64_t n = map.shape[map.rank - 1]; covered < n && count < kMost; covered += parts[count++].size) {
+      parts[count] = segment_at(map, covered);
+    }
   }
-  return source;
-}
+  static constexpr int kMost = 8;
+  Segment parts[kMost];
+  int count = 0;
+  int64_t covered = 0;
+};
+
+// Walks the rows of y, with the place in x where each is read.
+class RowSource {
+ public:
+  RowSource(const MapLayout& map, int64_t row) : map_(map) {
+    for (int axis = map.rank - 2; axis >= 0; row /= map.shape[axis--]) {
+      place_[axis] = row % map.shape[axis];
+      find(axis);
+    }
+  }
+  // -1 where the row is filled.
+  int64_t offset() const {
+    int64_t offset = 0;
+    for (int axis = 0; axis < map_.rank - 1; ++axis) {
+      if (found_[axis] < 0) return -1;
+      offset += found_[axis];
+    }
+    return offset;
+  }
+  void advance() {
+    for (int axis = map_.rank - 2; axis >= 0; --axis) {
+      if (++place_[axis] == map_.shape[axis]) place_[axis] = 0;
+      find(axis);
+      if (place_[axis] != 0) return;
+    }
+  }
+
+ private:
+  void find(int axis) {
+    const int64_t at = map_.start[axis] + map_.step[axis] * place_[axis];
+    const int64_t source = source_of(map_.mode, at, map_.sizes[axis]);
+    found_[axis] = source < 0 ? -1 : source * map_.x_strides[axis];
+  }
+
+  const MapLayout& map_;
+  int64_t place_[NPU_MAX_RANK], found_[NPU_MAX_RANK];
+};
 
 template <class T>
 void map_items(const OpCall& call, const MapLayout& map) {
@@ -62,16 +101,22 @@ void map_items(const OpCall& call, const MapLayout& map) {
   auto* y = static_cast<T*>(call.outputs[0].data);
   const int64_t n = map.shape[map.rank - 1];
   const int64_t rows = call.outputs[0].numel / n;
+  const Segments segments(map);
   parallel_rows(rows, n, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      const int64_t source = row_source(map, row);
-      if (source < 0) {
-        std::fill_n(y + row * n, n, *fill);
+    RowSource source(map, begin);
+    for (int64_t row = begin; row < end; ++row, source.advance()) {
+      const int64_t offset = source.offset();
+      T* to = y + row * n;
+      if (offset < 0) {
+        std::fill_n(to, n, *fill);
         continue;
       }
-      for (int64_t c = 0; c < n;) {
+      for (int i = 0; i < segments.count; to += segments.parts[i++].size) {
+        copy_segment(segments.parts[i], x + offset, fill, to);
+      }
+      for (int64_t c = segments.covered; c < n;) {
         const Segment part = segment_at(map, c);
-        copy_segment(part, x + source, fill, y + row * n + c);
+        copy_segment(part, x + offset, fill, y + row * n + c);
         c += part.size;
       }
     }

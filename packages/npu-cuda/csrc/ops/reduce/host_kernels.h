@@ -98,21 +98,33 @@ struct Vectors {
     }
   };
 
+  // Neighbouring columns, in vectors whose steps do not wait for each other.
+  template <int kVectors>
+  static NPU_INLINE void reduce_columns(const Attrs& p, const Lane* x, int64_t stride, int64_t count,
+                                        const Lane* shifts, Lane* states) {
+    V a[kVectors], m[kVectors];
+    for (int k = 0; k < kVectors; ++k) a[k] = load(states + k * kLanes), m[k] = load(shifts + k * kLanes);
+    for (int64_t row = 0; row < count; ++row) {
+      for (int k = 0; k < kVectors; ++k) a[k] = Fn::step(p, a[k], load(x + row * stride + k * kLanes), m[k]);
+    }
+    for (int k = 0; k < kVectors; ++k) store(a[k], states + k * kLanes);
+  }
+
   struct ColumnLoop {
     static NPU_INLINE void run(const Lane* x, int64_t stride, int64_t count, int64_t n, const Lane* shifts,
                                const void* attrs, Lane* states) {
+      constexpr int kVectors = 4;
       const Attrs p = *static_cast<const Attrs*>(attrs);
-      for (int64_t i = 0; i < n; i += kLanes) {
-        const int64_t lanes = std::min<int64_t>(kLanes, n - i);
-        V a = load(states + i, lanes);
-        const V m = load(shifts + i, lanes);
-        if (lanes == kLanes) {
-          for (int64_t row = 0; row < count; ++row) a = Fn::step(p, a, load(x + row * stride + i), m);
-        } else {
-          for (int64_t row = 0; row < count; ++row) a = Fn::step(p, a, load(x + row * stride + i, lanes), m);
-        }
-        store(a, states + i, lanes);
+      int64_t i = 0;
+      for (; i + kVectors * kLanes <= n; i += kVectors * kLanes) {
+        reduce_columns<kVectors>(p, x + i, stride, count, shifts + i, states + i);
       }
+      for (; i + kLanes <= n; i += kLanes) reduce_columns<1>(p, x + i, stride, count, shifts + i, states + i);
+      if (i == n) return;
+      V a = load(states + i, n - i);
+      const V m = load(shifts + i, n - i);
+      for (int64_t row = 0; row < count; ++row) a = Fn::step(p, a, load(x + row * stride + i, n - i), m);
+      store(a, states + i, n - i);
     }
   };
 

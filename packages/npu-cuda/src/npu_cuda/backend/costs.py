@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from npu_cuda import _C
 from npu_cuda.backend.op_builder import number
-from npu_cuda.backend.selection import kind_of, specs_of
+from npu_cuda.backend.selection import kind_of, pointwise_instructions, specs_of
 from npu_cuda.backend.tensor_views import TensorView, views_of
 from npu_cuda.backend.view_rules import VIEW
 from npu_ir import OpNode
@@ -33,6 +33,11 @@ _CONVOLUTIONS = ("Conv", "ConvWeightGradient")
 _CHANNELS_LAST, _CHANNELS_FIRST = 1.2, 3.0
 # Products of floats other than float32: ATen's use instructions that multiply tiles.
 _PRODUCT, _OTHER_PRODUCTS = "Gemm", 3.0
+# Pointwise ops compute in 8 bytes what is narrower than float32: ATen's have vectors of each dtype.
+_NARROW_INTEGERS, _NARROW = frozenset({"bool", "uint8", "int8", "int16", "int32"}), 5.0
+# Functions of float64 are those of the C library, for one number after another.
+_FUNCTIONS = frozenset({"cos", "erf", "exp", "expm1", "log", "log1p", "pow", "sigmoid", "sin", "tanh"})
+_OF_FLOAT64 = 3.0
 # Over an axis whose elements are not neighbours.
 _SOFTMAX = ("SoftmaxBwd", "LogSoftmaxBwd")
 _COLUMNS = 3.0
@@ -107,4 +112,14 @@ def _relative_time(op: BackendOp, views: Sequence[TensorView], node: OpNode) -> 
         return _AS_SLOW
     if op.kind in _SOFTMAX and strides and strides[int(number(node, "dim", -1))] != 1:
         return _COLUMNS
-    return _RELATIVE.get(op.kind, _USUAL)
+    return _relative_pointwise_time(op, views) or _RELATIVE.get(op.kind, _USUAL)
+
+
+def _relative_pointwise_time(op: BackendOp, views: Sequence[TensorView]) -> float | None:
+    instructions = pointwise_instructions().get(int(kind_of(op.kind)))
+    if instructions is None:
+        return None
+    dtypes = {view.dtype for view in views}
+    if dtypes <= _NARROW_INTEGERS:
+        return _NARROW
+    return _OF_FLOAT64 if "float64" in dtypes and instructions & _FUNCTIONS else None

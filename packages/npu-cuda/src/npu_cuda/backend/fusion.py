@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from npu_cuda import _C, attrs
-from npu_cuda.backend.selection import kind_of, select_kernel
+from npu_cuda.backend.selection import kind_of, pointwise_instructions, select_kernel
 from npu_cuda.backend.tensor_views import tensor_type
 from npu_ir.core.types import contiguous_strides
 from npu_ir.plugins.backend import BackendOp, Operand
@@ -92,16 +92,11 @@ def _angles(op: BackendOp) -> tuple[Operand, ...] | None:
 
 
 @functools.cache
-def _pointwise_kinds() -> frozenset[int]:
-    return frozenset(row["kind"] for row in _C.pointwise_ops())
-
-
-@functools.cache
 def _is_fusable(kind: str, kernel: str) -> bool:
     """Return whether a kernel of an op is a pointwise one of this package, which can be a step of another."""
     number = int(kind_of(kind))
     own = (item["id"] for item in _C.kernels(number) if item["origin"] == "npu-cuda")
-    return number in _pointwise_kinds() and kernel in own
+    return number in pointwise_instructions() and kernel in own
 
 
 def _iteration_shape(op: BackendOp) -> tuple[int, ...] | None:

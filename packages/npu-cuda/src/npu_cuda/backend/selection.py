@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -37,6 +38,12 @@ def kind_of(name: str) -> Any:
     if name not in _KINDS:
         _KINDS.update(_C.kinds())
     return _KINDS[name]
+
+
+@functools.cache
+def pointwise_instructions() -> dict[int, frozenset[str]]:
+    """Return the instructions of the expression of each pointwise op, by its kind."""
+    return {row["kind"]: frozenset(name for name, *_ in row["instructions"]) for row in _C.pointwise_ops()}
 
 
 def select_kernel(op: BackendOp, device: str, alignment: int) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from npu_ir.core.storage import span_bytes
 from npu_ir.core.types import Type
 from npu_ir.graph.requirement import require_graph
 from npu_ir.ops.calls import bind_arguments
-from npu_ir.ops.effects import is_view
+from npu_ir.ops.effects import aten_name, is_view
 from npu_ir.ops.schema import find_op, schema_of
 from npu_passes._torch import OpOverload
 from npu_passes.core.journal import Journal
@@ -108,10 +108,20 @@ def estimate_seconds(node: OpNode, count: FlopCounter) -> float | None:
     values = (*node.inputs, *node.outputs)
     if node.regions or any(value.type.symbols for value in values):
         return None
-    if is_view(node):
+    if is_view(node) and not _copies(node):
         return _CALL
     traffic = sum(span_bytes(value.type) for value in dict.fromkeys(values))
     return _call_seconds(node) + max(traffic / _BYTES, (count(node) or 0) / _FLOPS)
+
+
+def _copies(node: OpNode) -> bool:
+    """Return whether an op that returns its input where it can has to copy it."""
+    if aten_name(node) not in ("to", "contiguous", "reshape", "flatten"):
+        return False
+    source, result = node.inputs[0].type, node.outputs[0].type
+    assert isinstance(source, TensorType)
+    assert isinstance(result, TensorType)
+    return source.dtype != result.dtype or (source.strides is not None and result.strides is None)
 
 
 def _call_seconds(node: OpNode) -> float:
