@@ -18,11 +18,15 @@ template <class Lane, class E>
   else return static_cast<Lane>(to_float(element));
 }
 
+// Floats become narrow integers by way of int32, as in ATen: of what no int32 is, the processor makes the smallest one.
+template <class E, class Lane>
+using IntegerOf = std::conditional_t<std::is_floating_point_v<Lane> && sizeof(E) <= 4, int32_t, int64_t>;
+
 template <class E, class Lane>
 [[gnu::always_inline]] inline E write(Lane number) {
   if constexpr (std::is_same_v<E, Bool>) return {static_cast<uint8_t>(number != 0)};
   else if constexpr (std::is_floating_point_v<E>) return static_cast<E>(number);
-  else if constexpr (std::is_integral_v<E>) return static_cast<E>(static_cast<int64_t>(number));
+  else if constexpr (std::is_integral_v<E>) return static_cast<E>(static_cast<IntegerOf<E, Lane>>(number));
   else return from_float<E>(static_cast<float>(number));
 }
 

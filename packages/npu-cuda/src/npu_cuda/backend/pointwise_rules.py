@@ -27,6 +27,10 @@ _EXACT_IN_FLOAT32 = 2**24  # PyTorch compares integers with a float in float32
 # Where PyTorch converts a scalar tensor first, their integers are the same, since they wrap around, and their
 # floats the same but for rounding.
 _ROUND_LAST = ("EltwiseAdd", "Sub", "Rsub", "Mul")
+# PyTorch raises an error for truth values: for any among the inputs, or if there is nothing else. Its
+# functions for types do not.
+_WITHOUT_TRUTH_VALUES = ("Sub", "SubScalar", "Rsub", "RsubScalar")
+_NOT_OF_TRUTH_VALUES = ("Abs", "EltwiseRelu", "Pow", "Addcmul")
 # Arguments that the type of the result has taken into account.
 _OF_THE_RESULT = {"dtype", "layout", "device", "pin_memory", "memory_format"}
 
@@ -63,7 +67,8 @@ class ElementwiseRule:
         least, most = info["inputs"]
         if not least <= len(inputs) <= most or len(node.outputs) != info["outputs"]:
             return f"{self.kind} takes {least} tensors, not {len(inputs)}"
-        reason = self._refused_argument(node) or _mixed_dtypes(node, self.kind) or self.condition(node)
+        reason = self._refused_argument(node) or _truth_values(node, self.kind)
+        reason = reason or _mixed_dtypes(node, self.kind) or self.condition(node)
         if reason is not None:
             return reason
         return [make_op(node, self.kind, inputs, node.outputs, **self._fields(node, info["schema"]))]
@@ -152,6 +157,14 @@ def refused_number(node: OpNode, kind: str, name: str, value: object) -> str | N
     return None if abs(value) <= _EXACT_INTEGERS else f"{name}={value} has more than 53 bits"
 
 
+def _truth_values(node: OpNode, kind: str) -> str | None:
+    """Return why PyTorch would raise an error."""
+    inputs = _dtypes_of(node.inputs[1:] if kind == "Addcdiv" else node.inputs)  # two of them are divided
+    is_refused = kind in _WITHOUT_TRUTH_VALUES and torch.bool in inputs
+    is_refused |= kind in (*_NOT_OF_TRUTH_VALUES, "Addcdiv") and inputs == {torch.bool}
+    return f"PyTorch takes no truth values for {kind}" if is_refused else None
+
+
 def _mixed_dtypes(node: OpNode, kind: str) -> str | None:
     """Return why PyTorch would convert an input first, so that it is another number."""
     inputs = _dtypes_of(node.inputs) - {torch.bool}
@@ -218,6 +231,11 @@ def _is_bool(node: OpNode) -> str | None:
 
 def _is_integer(node: OpNode) -> str | None:
     return None if _dtypes(node).isdisjoint({torch.bool}) else "BitwiseNot takes integers"
+
+
+def _has_fractions_alone(node: OpNode) -> str | None:
+    is_float = all(dtype.is_floating_point for dtype in _dtypes(node))
+    return None if is_float else "PyTorch takes no integers here"
 
 
 # ---- rows ----
@@ -322,8 +340,8 @@ ELEMENTWISE_RULES: Mapping[str, tuple[ElementwiseRule, ...]] = {
         ElementwiseRule("GeluTanh", values=_TANH),
     ),
     "aten.gelu_backward.default": (
-        ElementwiseRule("GeluBwd", values=_EXACT),
-        ElementwiseRule("GeluTanhBwd", values=_TANH),
+        ElementwiseRule("GeluBwd", values=_EXACT, condition=_has_fractions_alone),
+        ElementwiseRule("GeluTanhBwd", values=_TANH, condition=_has_fractions_alone),
     ),
     "aten.bitwise_not.default": (
         ElementwiseRule("LogicalNot", condition=_is_bool),

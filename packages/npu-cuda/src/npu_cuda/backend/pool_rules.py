@@ -36,6 +36,8 @@ class PoolRule:
         build = OpBuilder(node, "grad_output", "self", "indices")
         if self.mode == _NEAREST and not self.transposed and self._depends_on_layout(node):
             return "PyTorch reads other elements where another scale than that of the sizes is given"
+        if self.mode in (_NEAREST, _NEAREST_EXACT, _LINEAR) and _is_empty(node):
+            return "PyTorch raises an error for an axis of no elements"
         numbers: dict[str, float] = {"axes": self.axes, "mode": self.mode, **self._windows(node)}
         if self.kind == "Resample":
             numbers |= self._resampling(node)
@@ -80,6 +82,11 @@ class PoolRule:
         return any(
             scale and result in (size, 2 * size) and scale * size != result for size, result, scale in axes
         )
+
+
+def _is_empty(node: OpNode) -> bool:
+    values = (node.inputs[0], node.outputs[0])
+    return any(0 in tensor_type(value).static_shape[2:] for value in values)
 
 
 def _pools(axes: int) -> Mapping[str, tuple[Rule, ...]]:
