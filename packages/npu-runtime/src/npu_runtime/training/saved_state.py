@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.nn import Module
@@ -13,7 +13,10 @@ from torch.optim import Optimizer
 
 from npu_runtime.errors import TracingError
 from npu_runtime.training.checks.state_tensors import require_data, require_memory
+from npu_runtime.training.state_loading import load_module, load_optimizer, undone_if_it_fails
 from npu_runtime.training.tracing.components import TrainingComponents
+
+T = TypeVar("T")
 
 
 def save_state(components: TrainingComponents) -> dict[str, Any]:
@@ -27,11 +30,11 @@ def save_state(components: TrainingComponents) -> dict[str, Any]:
 
 
 def load_state(components: TrainingComponents, state: Mapping[str, Any]) -> None:
-    """Load what `save_state` returned.
+    """Load what `save_state` returned, or nothing.
 
     Raises:
-        TracingError: Its keys are not ``"model"`` and ``"optimizer"``; or a tensor in it, or one of the
-            model, has no data. Nothing is loaded then.
+        TracingError: Its keys are not ``"model"`` and ``"optimizer"``; a tensor in it, or one of the model,
+            has no data; or it is of another model, or of another optimizer. Nothing is loaded then.
     """
     if not isinstance(state, Mapping) or set(state) != {"model", "optimizer"}:
         raise TracingError(
@@ -41,12 +44,29 @@ def load_state(components: TrainingComponents, state: Mapping[str, Any]) -> None
     require_data(state, "the state")
     for module in components.modules.values():
         require_memory(module.state_dict(), "the model")
-    for items, loaded in (
-        (components.modules, state["model"]),
-        (components.optimizers, state["optimizer"]),
-    ):
-        for name, item in items.items():
-            item.load_state_dict(loaded if len(items) == 1 else loaded[name.removesuffix(".")])
+    models = _split_by_owner(components.modules, state["model"], "model")
+    optimizers = _split_by_owner(components.optimizers, state["optimizer"], "optimizer")
+    with undone_if_it_fails(components):
+        for owner, optimizer, loaded in optimizers:
+            load_optimizer(optimizer, loaded, owner)
+        for owner, module, loaded in models:
+            load_module(module, loaded, owner)
+
+
+def _split_by_owner(items: Mapping[str, T], loaded: Any, kind: str) -> list[tuple[str, T, Any]]:
+    """Return each module or optimizer with how messages call it, and its part of the state."""
+    if len(items) == 1:
+        return [(f"the {kind}", item, loaded) for item in items.values()]
+    names = [name.removesuffix(".") for name in items]
+    if not isinstance(loaded, Mapping) or set(loaded) != set(names):
+        raise TracingError(
+            f"the state of several of a kind, {kind!r}, has the keys {sorted(names)},"
+            f" not {_describe_keys(loaded)}",
+            fix="give what state_dict() returned",
+        )
+    return [
+        (f"the {kind} {name!r}", item, loaded[name]) for name, item in zip(names, items.values(), strict=True)
+    ]
 
 
 def copy_state(components: TrainingComponents, model: Module, optimizer: Optimizer | None) -> None:

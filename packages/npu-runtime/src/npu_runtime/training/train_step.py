@@ -224,8 +224,9 @@ class TrainStep:
         """Resume from a `state_dict`, bit by bit.
 
         Raises:
-            TracingError: Its keys are not ``"model"`` and ``"optimizer"``; or a tensor in it, or one of the
-                model, has no data (on ``meta``). Nothing is loaded then.
+            TracingError: Its keys are not ``"model"`` and ``"optimizer"``; a tensor in it, or one of the
+                model, has no data (on ``meta``); or it is of another model, or of another optimizer: names,
+                shapes or groups differ. Nothing is loaded then.
         """
         load_state(self._components, state)
 
