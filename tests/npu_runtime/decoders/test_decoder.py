@@ -267,6 +267,26 @@ def test_a_vanishing_temperature_is_none() -> None:
     assert torch.equal(found, logits.argmax(-1, keepdim=True))
 
 
+@each_row("top_p", [1e-30, 1e-40, 1e-46, 1e-300, 5e-324])
+def test_the_most_likely_token_stays_however_small_top_p_is(top_p: float) -> None:
+    logits, seen = torch.randn(3, 20), torch.zeros(3, 20, dtype=torch.bool)
+
+    found = Sampler(Sampling(temperature=1.0, top_p=top_p))(logits, seen, torch.rand(3))
+
+    assert torch.equal(found, logits.argmax(-1, keepdim=True))
+
+
+@pytest.mark.parametrize("backend", [None, "aten"])
+def test_a_tiny_top_p_generates_the_most_likely_text(
+    backend: str | None, llama: tuple[Any, DecoderGraphs]
+) -> None:
+    made = Decoder(llama[1], llama[0].state_dict(), backend=backend)
+
+    for sampling in (Sampling(temperature=1.0, top_p=1e-300), Sampling(temperature=1e-300)):
+        found = made.generate(PROMPTS, max_new_tokens=9, sampling=sampling)
+        assert torch.equal(found, generate(llama[0], PROMPTS, 9))
+
+
 def test_padding_of_a_recurrent_model_is_refused() -> None:
     model, graphs = extracted("mamba")
     made = Decoder(graphs, model.state_dict())

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from npu_ir.errors import UsageError
 
+# Some devices take smaller numbers for zero.
+_SMALLEST_FLOAT32 = torch.finfo(torch.float32).tiny
 _SMALLEST, _LARGEST = math.ulp(0.0), sys.float_info.max
 
 
@@ -22,7 +24,8 @@ class Sampling:
         temperature: 0.0 for the most likely token. Otherwise tokens are drawn from ``softmax(logits /
             temperature)``.
         top_k: Draw from this many most likely tokens only.
-        top_p: Draw from the fewest most likely tokens only whose probabilities add up to at least this.
+        top_p: Draw from the fewest most likely tokens only whose probabilities add up to at least this; from
+            the most likely one, however small this is.
         repetition_penalty: Logits of tokens that the row has already are divided by it if they are positive,
             and multiplied otherwise (Keskar et al., CTRL, 2019).
         seed: Of the random numbers.
@@ -79,7 +82,9 @@ class Sampler(nn.Module):
             ordered, tokens = ordered[:, : sampling.top_k], tokens[:, : sampling.top_k]
         likely = ordered.softmax(-1)
         if sampling.top_p is not None:
-            likely = likely * (likely.cumsum(-1) - likely < sampling.top_p)
+            # As a zero it would keep no token at all: the sum before the most likely one is zero, too.
+            top_p = max(sampling.top_p, _SMALLEST_FLOAT32)
+            likely = likely * (likely.cumsum(-1) - likely < top_p)
         sums = likely.cumsum(-1)
         # The first place whose sum is above the number that was drawn: its probability is not zero.
         place = (sums <= drawn[:, None] * sums[:, -1:]).sum(-1, keepdim=True)
