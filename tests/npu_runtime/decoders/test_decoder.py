@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch._subclasses import FakeTensorMode
 
-from npu_ir.errors import SerializationError, UsageError
+from npu_ir.errors import SerializationError, UsageError, WeightError
 from npu_runtime import Decoder, DecoderGraphs, Sampling, extract_decoder
 from npu_runtime.decoders.sampler import Sampler
 from tests.support.language_models import CONFIGURATIONS, VOCABULARY, configuration, generate, language_model
@@ -204,6 +204,35 @@ def test_drawn_tokens_depend_on_the_seed_alone(made: Decoder) -> None:
             lambda d: (d.feed(PROMPTS), d.feed(PROMPTS, [1, 0])),
             "there is padding at the beginning of a row only",
         ),
+        "sparse": (lambda d: d.feed(PROMPTS.to_sparse()), "tokens are a dense tensor, not torch.sparse_coo"),
+        "a fraction as filler": (
+            lambda d: d.generate(PROMPTS, max_new_tokens=1, fill=1.5),
+            r"fill is an integer of int64, not 1.5",
+        ),
+        "a truth value as filler": (
+            lambda d: d.generate(PROMPTS, max_new_tokens=1, fill=True),
+            "fill is an integer of int64, not True",
+        ),
+        "a text as filler": (
+            lambda d: d.generate(PROMPTS, max_new_tokens=1, fill="a"),
+            "fill is an integer of int64, not 'a'",
+        ),
+        "no filler": (
+            lambda d: d.generate(PROMPTS, max_new_tokens=1, fill=None),
+            "fill is an integer of int64, not None",
+        ),
+        "a large filler": (
+            lambda d: d.generate(PROMPTS, max_new_tokens=1, fill=2**70),
+            "fill is an integer of int64, not 1180591620717411303424",
+        ),
+        "no sampling": (
+            lambda d: d.generate(PROMPTS, max_new_tokens=1, sampling=None),
+            "sampling is a Sampling, not NoneType",
+        ),
+        "options of sampling": (
+            lambda d: next(d.stream(PROMPTS, max_new_tokens=1, sampling={"top_k": 1})),
+            "sampling is a Sampling, not dict",
+        ),
         "count": (lambda d: d.executor(7), "there is no graph for 7 tokens, but for 1, 4"),
     },
 )
@@ -212,6 +241,7 @@ def test_wrong_calls_are_refused(call: Any, message: str, made: Decoder) -> None
 
     with pytest.raises(UsageError, match=message):
         call(made)
+    assert made.position in (0, 11)  # what was fed before
 
 
 @each_row(
@@ -306,6 +336,33 @@ def test_a_recurrent_model_cannot_forget_its_last_tokens() -> None:
     with pytest.raises(UsageError, match="one state for all tokens, and cannot forget the last ones"):
         made.position = 1
     assert made.position == PROMPTS.shape[1]
+
+
+@each_row("weights", {"nothing": None, "a number": 5, "a list": [1], "bytes": b"model"})
+def test_what_is_no_weights_is_refused(weights: Any, llama: tuple[Any, DecoderGraphs]) -> None:
+    message = f"tensors by name, or the path of a checkpoint, not {type(weights).__name__}"
+
+    with pytest.raises(WeightError, match=message):
+        Decoder(llama[1], weights)
+
+
+def test_a_decoder_without_graphs_is_refused(llama: tuple[Any, DecoderGraphs]) -> None:
+    with pytest.raises(UsageError, match="made of the graphs of a model, not of NoneType"):
+        Decoder(None, llama[0].state_dict())  # type: ignore[arg-type]
+
+
+@each_row(
+    "options, message",
+    {
+        "a number": ({"counts": 5}, "counts is a sequence of positive integers, not 5"),
+        "none": ({"counts": None}, "counts is a sequence of positive integers, not None"),
+        "a text": ({"counts": ("4",)}, "counts has positive integers, not '4'"),
+        "a list of forms": ({"quantize": ["int8"]}, r"there is no quantization \['int8'\], but int8, int4"),
+    },
+)
+def test_wrong_options_of_the_capture_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        extract_decoder(configuration("gpt2"), **options)
 
 
 def test_what_is_no_decoder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

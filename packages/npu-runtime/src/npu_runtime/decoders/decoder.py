@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from npu_ir import SerializationError
+from npu_ir import SerializationError, WeightError
 from npu_ir.errors import UsageError
 from npu_ir.plugins.backend import Backend
 from npu_runtime._torch.opaque_calls import opaque
@@ -20,7 +20,13 @@ from npu_runtime.decoders.extract import DecoderGraphs
 from npu_runtime.decoders.generation import Generation
 from npu_runtime.decoders.sampler import Sampling
 from npu_runtime.decoders.source import Source
-from npu_runtime.decoders.token_checks import checked_padding, checked_stop, require_tokens
+from npu_runtime.decoders.token_checks import (
+    checked_fill,
+    checked_padding,
+    checked_stop,
+    require_sampling,
+    require_tokens,
+)
 from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.executor.options import Passes
 from npu_runtime.executor.turn import Turn
@@ -56,6 +62,7 @@ class Decoder:
     Raises:
         WeightError: Weights are missing, unexpected, or of another shape or dtype.
         BackendError: There is no such backend.
+        UsageError: What is given has no graphs of a model.
     """
 
     def __init__(
@@ -68,10 +75,21 @@ class Decoder:
         device: torch.device | str | None = None,
         threads: int | None = None,
     ) -> None:
+        if not isinstance(graphs, DecoderGraphs):
+            raise UsageError(
+                f"a decoder is made of the graphs of a model, not of {type(graphs).__name__}",
+                fix="Decoder(extract_decoder(model), weights)",
+            )
         self.graphs = graphs
         self._turn = Turn()
         if isinstance(weights, (str, os.PathLike)):
             weights = read_checkpoint(weights, graphs)
+        elif not isinstance(weights, Mapping):
+            raise WeightError(
+                f"weights are tensors by name, or the path of a checkpoint, not {type(weights).__name__}",
+                where="Decoder",
+                fix="pass model.state_dict(), or a path",
+            )
         weights = {**graphs.positions, **weights}
         options = ExecutorOptions(backend, passes, device, threads)
         self._executors = make_executors(graphs, weights, options)
@@ -190,6 +208,7 @@ class Decoder:
         self, tokens: Tensor, max_new_tokens: int, sampling: Sampling, padding: Sequence[int] | None
     ) -> Iterator[Tensor]:
         with self._turn.lock:
+            require_sampling(sampling)
             self._require_room(tokens, max_new_tokens)
             if padding is not None:
                 checked_padding(self.graphs, padding, tokens.shape[1])
@@ -265,11 +284,13 @@ class Decoder:
                 text that was generated before, all but its last token.
 
         Raises:
-            UsageError: The cache has no place for them, or they are not such tokens.
+            UsageError: The cache has no place for them, or they are not such tokens; or another argument is
+                not as it says. Nothing is generated then.
         """
         if tokens is None:
             tokens = self.first_tokens()
         stop = self.graphs.stop if stop is None else checked_stop(stop)
+        fill = checked_fill(fill)
         with self._turn.lock:
             return self._generate(tokens, max_new_tokens, sampling, padding, stop, fill, reset=reset)
 
@@ -284,6 +305,7 @@ class Decoder:
         *,
         reset: bool,
     ) -> Tensor:
+        require_sampling(sampling)
         self._require_room(tokens, max_new_tokens, used=0 if reset else self.position)
         if padding is not None:
             checked_padding(self.graphs, padding, tokens.shape[1])

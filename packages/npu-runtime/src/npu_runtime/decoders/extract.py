@@ -7,7 +7,7 @@ import inspect
 import os
 import types
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -250,7 +250,7 @@ def _stop_tokens(generation: Any) -> tuple[int, ...]:
 def _quantization_of(given: str | Pass | None) -> list[Pass]:
     if given is None or isinstance(given, Pass):
         return [] if given is None else [given]
-    if given not in QUANTIZATIONS:
+    if not isinstance(given, str) or given not in QUANTIZATIONS:
         raise UsageError(
             f"there is no quantization {given!r}, but {', '.join(QUANTIZATIONS)}",
             where="extract_decoder",
@@ -265,6 +265,12 @@ def _rewrite(graph: Graph, passes: Sequence[Pass]) -> Graph:
 
 def _require_numbers(positions: int | None, **given: Sequence[int]) -> None:
     for name, numbers in given.items():
+        if not isinstance(numbers, Collection):  # a set, too
+            raise UsageError(
+                f"{name} is a sequence of positive integers, not {numbers!r}",
+                where="extract_decoder",
+                fix=f"{name}=(64,)",
+            )
         for number in numbers:
             if type(number) is not int or number < 1:
                 raise UsageError(f"{name} has positive integers, not {number!r}", where="extract_decoder")

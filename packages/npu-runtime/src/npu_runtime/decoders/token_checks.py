@@ -1,4 +1,4 @@
-"""Checks of the tokens and the padding that a decoder is given."""
+"""Checks of what a decoder is given: tokens, their padding, and how others are chosen."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from npu_ir.errors import UsageError
 from npu_runtime._torch.tensors import find_data_problem
 from npu_runtime.decoders.extract import DecoderGraphs
+from npu_runtime.decoders.sampler import Sampling
 
 
 def require_tokens(graphs: DecoderGraphs, tokens: Tensor) -> None:
@@ -28,6 +29,8 @@ def require_tokens(graphs: DecoderGraphs, tokens: Tensor) -> None:
             f"tokens are int64 [{batch}, count], not {tokens.dtype} {list(tokens.shape)}",
             fix=f"give {batch} rows of the same length, or capture the model with another max_batch",
         )
+    if tokens.layout is not torch.strided:
+        raise UsageError(f"tokens are a dense tensor, not {tokens.layout}", fix="give tokens.to_dense()")
     require_data(tokens, "tokens")
     least, most = _extremes(tokens)
     if least < 0 or most >= vocabulary:
@@ -88,6 +91,32 @@ def checked_stop(stop: Sequence[int]) -> list[int]:
         UsageError: These are not tokens.
     """
     return _integers(stop, "stop", "stop=[token]")
+
+
+def checked_fill(fill: int) -> int:
+    """Return the token after the end of a row.
+
+    Raises:
+        UsageError: This is not one.
+    """
+    with contextlib.suppress(TypeError):
+        number = operator.index(fill)
+        if not isinstance(fill, bool) and -(2**63) <= number < 2**63:
+            return number
+    raise UsageError(f"fill is an integer of int64, not {fill!r}", fix="fill=0")
+
+
+def require_sampling(sampling: Sampling) -> None:
+    """Refuse what does not say how tokens are chosen.
+
+    Raises:
+        UsageError: It says what is given.
+    """
+    if not isinstance(sampling, Sampling):
+        raise UsageError(
+            f"sampling is a Sampling, not {type(sampling).__name__}",
+            fix="sampling=Sampling(temperature=0.7), or leave it out: the most likely token",
+        )
 
 
 def _integers(given: Sequence[int], name: str, fix: str) -> list[int]:
