@@ -1,6 +1,7 @@
 """What a captured decoder has besides its weights, the checkpoints that it takes, and refused models."""
 
 import inspect
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaForCausalLM
 
 from npu_ir import ConversionError, WeightError
+from npu_ir.errors import UsageError
 from npu_runtime import Decoder, extract_decoder
 from tests.support.language_models import VOCABULARY, configuration, generate, language_model
+from tests.support.rows import each_row
 
 PROMPTS = torch.randint(3, VOCABULARY, (1, 11), generator=torch.Generator().manual_seed(0))
 
@@ -137,6 +140,41 @@ def test_a_buffer_of_unknown_content_is_refused(monkeypatch: pytest.MonkeyPatch)
         ConversionError, match="(?s)a buffer 'factors' that is in no checkpoint.*or give the model itself"
     ):
         extract_decoder(model.config, max_length=32)
+
+
+@each_row(
+    "model, message",
+    {
+        "a name": ("my-modle", r"(?s)there is no folder 'my-modle'.*model.save_pretrained\(\)"),
+        "a name of the hub": ("meta-llama/Llama-3.2-1B", "there is no folder 'meta-llama/Llama-3.2-1B'"),
+        "a path": (Path("no") / "model", "there is no folder 'no.model'"),
+        "an empty name": ("", "there is no folder ''"),
+        "nothing": (None, "one of transformers, its configuration, or the path of a folder, not None"),
+        "a number": (5, "or the path of a folder, not 5"),
+        "bytes": (b"model", "or the path of a folder, not b'model'"),
+        "a class": (LlamaForCausalLM, "or the path of a folder, not <class"),
+        "another module": (nn.Linear(2, 2), "or the path of a folder, not Linear"),
+    },
+)
+def test_what_is_no_model_is_refused_and_not_looked_up(
+    model: Any, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AutoConfig, "from_pretrained", lambda _: pytest.fail("it is looked up"))
+
+    with pytest.raises(UsageError, match=message):
+        extract_decoder(model)
+
+
+def test_a_folder_without_configuration_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="has no config.json"):
+        extract_decoder(tmp_path)
+
+
+def test_an_error_of_a_folder_names_it(tmp_path: Path) -> None:
+    configuration("llama", hidden_act="none such").save_pretrained(tmp_path)
+
+    with pytest.raises(ConversionError, match=f"(?s)KeyError: 'none such'.*at: {re.escape(str(tmp_path))}"):
+        extract_decoder(tmp_path)
 
 
 REFUSED = {

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,6 +21,7 @@ from npu_ir.errors import UsageError
 from npu_passes import Pass, PassManager
 from npu_passes.library.quantization.quantize_weights import QuantizeWeights
 from npu_runtime.decoders.model_on_meta import constant_buffers, model_on_meta, sinusoidal_positions
+from npu_runtime.decoders.saved_model import read_configuration, read_generation
 from npu_runtime.errors import GenerationWarning
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def extract_decoder(
     generation that come with it and that a `Decoder` does not follow.
 
     Args:
-        model: A model, its configuration, or the path of a folder with one.
+        model: A model, its configuration, or the path of a folder with one; nothing is downloaded.
         max_batch: The number of rows that are generated at once.
         max_length: The number of positions of the cache: of a prompt and what is generated after it. By
             default 2,048, or as many as the model has.
@@ -124,8 +124,8 @@ def extract_decoder(
         ConversionError: The model cannot be captured; it keeps something else than keys and values; it has
             a buffer that no checkpoint has and that is not initialized; or its encoder reads something else
             than text or sound.
-        UsageError: A number is not positive, the model has fewer positions, transformers is not installed, or
-            there is no such quantization.
+        UsageError: There is no such folder, or it has no configuration; a number is not positive, the model
+            has fewer positions, transformers is not installed, or there is no such quantization.
     """
     require_transformers()
     passes = _quantization_of(quantize)
@@ -138,7 +138,7 @@ def extract_decoder(
         reason = (str(error).strip() or type(error).__name__).partition("\n")[0]
         raise ConversionError(
             f"the model cannot be captured with a cache: {type(error).__name__}: {reason}",
-            where="extract_decoder",
+            where=str(model) if isinstance(model, (str, os.PathLike)) else "extract_decoder",
             fix="see whether transformers generates with it and cache_implementation='static', or capture one"
             " step by extract_ir",
         ) from error
@@ -292,25 +292,17 @@ def require_transformers() -> None:
 
 
 def _configuration_of(model: Any) -> Any:
-    if isinstance(model, nn.Module):
-        return model.config
-    if hasattr(model, "model_type"):
-        return model
-    from transformers import AutoConfig
-
-    return AutoConfig.from_pretrained(model)
+    given = getattr(model, "config", None) if isinstance(model, nn.Module) else model
+    return given if hasattr(given, "model_type") else read_configuration(model)
 
 
 def _generation_of(model: Any, made: Any) -> Any:
     """Return the configuration of generation that comes with a model, or that its configuration implies."""
-    from transformers import GenerationConfig
-
     if isinstance(model, nn.Module):
-        found = model.generation_config
-    elif isinstance(model, (str, os.PathLike)) and Path(model, "generation_config.json").is_file():
-        found = GenerationConfig.from_pretrained(model)
+        found: Any = model.generation_config
     else:
-        found = made.generation_config
+        saved = read_generation(model) if isinstance(model, (str, os.PathLike)) else None
+        found = made.generation_config if saved is None else saved
     ignored = [name for name in _NOT_FOLLOWED if getattr(found, name, None) not in (None, 0, 1, [], False)]
     if ignored:
         warnings.warn(
