@@ -1,6 +1,10 @@
 """``npu generate`` prints what a model of transformers generates."""
 
+import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +12,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokeni
 
 from npu_ir.cli import main
 from tests.support.language_models import generate, save_language_model
+from tests.support.rows import each_row
 
 Capture = pytest.CaptureFixture[str]
 
@@ -89,10 +94,13 @@ def test_a_text_that_is_drawn_depends_on_the_seed(folder: Path, capsys: Capture)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["no-such-folder", "text"], "no-such-folder has no config.json"),
+        (["no-such-folder", "text"], "there is no folder 'no-such-folder'"),
         (["FOLDER", ""], "the tokenizer makes no tokens of the text"),
         (["FOLDER", "text", "--temperature", "-1"], "temperature is -1.0, not a number of 0 or more"),
-        (["FOLDER", "text", "--max-length", "5"], "the cache has 5 positions"),
+        (
+            ["FOLDER", "text", "--max-length", "5"],
+            "that takes 67 positions, and --max-length is 5\n  fix: give --max-length 67, or a smaller",
+        ),
         (
             ["FOLDER", "text", "--max-new-tokens", "5000"],
             "the text has 4 tokens, and --max-new-tokens is 5000: the model has 2048 positions",
@@ -108,4 +116,76 @@ def test_wrong_uses_are_refused(words: list[str], message: str, folder: Path, ca
 
     assert main(["generate", *given]) == 2
 
-    assert message in capsys.readouterr().err
+    shown, said = capsys.readouterr()
+    assert message in said
+    assert not shown
+
+
+def with_content(name: str, content: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (folder / name).write_text(content, encoding="utf-8")
+
+    return change
+
+
+def with_option(name: str, option: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        file = folder / "config.json"
+        options = {**json.loads(file.read_text(encoding="utf-8")), name: option}
+        file.write_text(json.dumps(options), encoding="utf-8")
+
+    return change
+
+
+def without_tokenizer(folder: Path) -> None:
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+
+
+def without_configuration(folder: Path) -> None:
+    (folder / "config.json").unlink()
+
+
+DAMAGED = {
+    "no configuration": (without_configuration, "model has no config.json", "give a folder that"),
+    "half a configuration": (
+        with_content("config.json", "{"),
+        "read a configuration here",
+        "save_pretrained",
+    ),
+    "a list": (with_content("config.json", "[]"), "read a configuration here", "save_pretrained"),
+    "an unknown model": (
+        with_option("model_type", "none such"),
+        "model type `none such`",
+        "a newer transformers",
+    ),
+    "no heads": (with_option("num_attention_heads", 0), "read a configuration here", "save_pretrained"),
+    "half a configuration of generation": (
+        with_content("generation_config.json", "{"),
+        "read a configuration of generation here",
+        "save_pretrained",
+    ),
+    "half a tokenizer": (with_content("tokenizer.json", "{"), "read a tokenizer here", "get tokenizer.json"),
+    "a tokenizer without tokens": (
+        with_content("tokenizer.json", "{}"),
+        "read a tokenizer here",
+        "get tokenizer.json",
+    ),
+    "no tokenizer": (without_tokenizer, "read a tokenizer here", "tokenizer.save_pretrained(folder)"),
+}
+
+
+@each_row("change, message, fix", DAMAGED)
+def test_a_damaged_folder_is_named_with_what_to_do(
+    change: Callable[[Path], None], message: str, fix: str, folder: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    damaged = tmp_path / "model"
+    shutil.copytree(folder, damaged)
+    change(damaged)
+
+    assert main(["generate", str(damaged), "to be", "--max-new-tokens", "3"]) == 2
+
+    said = capsys.readouterr().err
+    assert message in said
+    assert str(damaged) in said
+    assert fix in said.partition("fix:")[2]

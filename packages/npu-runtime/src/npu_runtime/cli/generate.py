@@ -16,6 +16,7 @@ from npu_runtime.cli.saved_graph import BACKENDS_HELP, select_backends
 from npu_runtime.decoders.decoder import Decoder
 from npu_runtime.decoders.extract import QUANTIZATIONS, extract_decoder, require_transformers
 from npu_runtime.decoders.sampler import Sampling
+from npu_runtime.decoders.saved_model import read_configuration, read_tokenizer
 
 _EPILOG = """\
 The model is captured without weights; these are mapped from the checkpoint. The text goes to stdout as it is
@@ -63,12 +64,8 @@ def add_to(commands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     """Generate, and print the text token by token."""
     require_transformers()
-    if not (options.folder / "config.json").is_file():
-        raise UsageError(
-            f"{options.folder} has no config.json",
-            fix="give a folder that model.save_pretrained() and tokenizer.save_pretrained() have written",
-        )
-    from transformers import MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING, AutoConfig, AutoTokenizer
+    config = read_configuration(options.folder)
+    from transformers import MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING
 
     sampling = Sampling(
         temperature=options.temperature,
@@ -77,11 +74,10 @@ def run(options: argparse.Namespace) -> None:
         repetition_penalty=options.repetition_penalty,
         seed=options.seed,
     )
-    tokenizer: Any = AutoTokenizer.from_pretrained(options.folder)
+    tokenizer = read_tokenizer(options.folder)
     prompt = torch.tensor([tokenizer(options.text)["input_ids"]], dtype=torch.int64)
     if not prompt.numel():
         raise UsageError("the tokenizer makes no tokens of the text", fix="give some text")
-    config = AutoConfig.from_pretrained(options.folder)
     if type(config) in MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING:
         raise UsageError(
             f"{config.model_type} reads sound, not text",
@@ -89,7 +85,7 @@ def run(options: argparse.Namespace) -> None:
         )
     has_encoder = config.is_encoder_decoder
     known = 1 if has_encoder else prompt.shape[1]
-    length = options.max_length or known + options.max_new_tokens - 1
+    length = _length_of_cache(options, known)
     options.progress.stage("capturing the model")
     source_length = prompt.shape[1] if has_encoder else None
     try:
@@ -114,6 +110,19 @@ def run(options: argparse.Namespace) -> None:
     else:
         sys.stdout.write(options.text)
     _print_text(decoder, tokenizer, prompt, sampling, options.max_new_tokens)
+
+
+def _length_of_cache(options: argparse.Namespace, known: int) -> int:
+    """Return the number of positions that the cache gets, after a prompt of so many tokens."""
+    needed: int = known + options.max_new_tokens - 1
+    length: int = options.max_length or needed
+    if length < needed:
+        raise UsageError(
+            f"the text has {known} tokens, and --max-new-tokens is {options.max_new_tokens}: that takes"
+            f" {needed} positions, and --max-length is {length}",
+            fix=f"give --max-length {needed}, or a smaller --max-new-tokens",
+        )
+    return length
 
 
 def _print_text(decoder: Decoder, tokenizer: Any, prompt: Any, sampling: Sampling, count: int) -> None:
