@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from torch.nn import Linear
 
 from npu_ir import Graph, WeightError, extract_ir, load_weights, parse_ir, save_ir
+from npu_ir.serial.checkpoints import weight_names
 from tests.support.rows import each_row
 
 STATE = {
@@ -94,6 +95,25 @@ def test_a_graph_gets_only_what_it_reads(arguments: str, names: list[str], tmp_p
     path = save_safetensors(tmp_path / "w.safetensors")
 
     assert [*load_weights(path, graph_of(arguments))] == names
+
+
+@each_row("make", [
+    lambda folder: save_pickle(folder / "w.pt", {"state_dict": STATE, "epoch": 3}),
+    lambda folder: save_safetensors(folder / "w.safetensors"),
+    lambda folder: save_shards(folder, ".safetensors", "model").parent,
+    lambda folder: save_shards(folder, ".bin", "pytorch_model"),
+])  # fmt: skip
+def test_a_checkpoint_has_the_names_of_its_tensors(make: Callable[[Path], Path], tmp_path: Path) -> None:
+    assert weight_names(make(tmp_path)) == {"a", "b", "c"}
+
+
+def test_names_of_shards_are_those_of_the_index(tmp_path: Path) -> None:
+    index = save_shards(tmp_path, ".safetensors", "model")
+    (tmp_path / "model-2.safetensors").unlink()
+
+    assert weight_names(index) == {"a", "b", "c"}
+    with pytest.raises(WeightError, match="a file is given by its path"):
+        weight_names(5)  # type: ignore[arg-type]
 
 
 def test_shards_that_hold_nothing_the_graph_reads_are_not_opened(tmp_path: Path) -> None:

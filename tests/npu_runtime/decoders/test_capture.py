@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaForCausalLM
 
-from npu_ir import ConversionError, WeightError
+from npu_ir import ConversionError, WeightError, load_weights
 from npu_ir.errors import UsageError
 from npu_runtime import Decoder, extract_decoder
 from tests.support.language_models import VOCABULARY, configuration, generate, language_model
@@ -94,6 +95,78 @@ def test_a_checkpoint_without_all_weights_is_not_completed(tmp_path: Path) -> No
 
     with pytest.raises(WeightError, match=r"missing: model\.layers\.0\.mlp\.gate\.weight"):
         Decoder(extract_decoder(tmp_path, max_length=32), tmp_path)
+
+
+LACKING = {
+    "a tensor": ({}, lambda state: state.pop("model.layers.1.mlp.up_proj.weight"), r"1\.mlp\.up_proj"),
+    "layers": ({"num_hidden_layers": 3}, None, r"missing: model\.layers\.2\."),
+    "other shapes and layers": (
+        {"hidden_size": 64, "num_hidden_layers": 3},
+        None,
+        r"missing: model\.layers\.2\.",
+    ),
+}
+
+
+@each_row("changes, change, message", LACKING)
+def test_no_model_is_made_where_a_checkpoint_has_too_few_elements(
+    changes: dict[str, int], change: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = language_model("llama")
+    state = dict(model.state_dict())
+    if change is not None:
+        change(state)
+    model.save_pretrained(tmp_path, state_dict=state)
+    configuration("llama", **changes).save_pretrained(tmp_path)
+    graphs = extract_decoder(tmp_path, max_length=32)
+    monkeypatch.setattr(
+        "npu_runtime.decoders.checkpoint.automatic_class", lambda _: pytest.fail("a model is made")
+    )
+
+    with pytest.raises(WeightError, match=message):
+        Decoder(graphs, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt_neox", "t5"])
+def test_a_checkpoint_of_more_layers_than_the_model_is_refused(name: str, tmp_path: Path) -> None:
+    language_model(name).save_pretrained(tmp_path)
+    fewer = {"num_layers" if name == "t5" else "num_hidden_layers": 1}
+    configuration(name, **fewer).save_pretrained(tmp_path)
+    graphs = extract_decoder(tmp_path, max_length=32)
+
+    with pytest.raises(
+        WeightError, match=r"(?s)has a layer '[\w.]+\.1', which the model is without.*config.js"
+    ):
+        Decoder(graphs, tmp_path)
+
+
+def test_layers_are_left_out_on_request(tmp_path: Path) -> None:
+    language_model("llama").save_pretrained(tmp_path)
+    configuration("llama", num_hidden_layers=1).save_pretrained(tmp_path)
+    graphs = extract_decoder(tmp_path, max_length=32)
+
+    made = Decoder(graphs, load_weights(tmp_path, graphs.by_count[1]))
+
+    model = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    assert torch.equal(made.generate(PROMPTS, max_new_tokens=8), generate(model, PROMPTS, 8))
+
+
+def test_a_checkpoint_may_have_tensors_of_other_kinds(tmp_path: Path) -> None:
+    model = language_model("llama")
+    others = {
+        "model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4),
+        "model.layers.7.self_attn.masked_bias": torch.ones(1),
+        "value_head.0.weight": torch.ones(2),
+    }
+    model.save_pretrained(tmp_path)
+    save_file({**load_weights(tmp_path), **others}, tmp_path / "model.safetensors")
+    graphs = extract_decoder(tmp_path, max_length=32)
+
+    for path in (tmp_path, tmp_path / "model.safetensors"):
+        made = Decoder(graphs, path)
+        assert torch.equal(made.generate(PROMPTS, max_new_tokens=8), generate(model, PROMPTS, 8))
+    with pytest.raises(WeightError, match="unexpected: "):
+        Decoder(graphs, load_weights(tmp_path))
 
 
 def test_a_checkpoint_that_transformers_does_not_load_is_refused_with_its_reason(tmp_path: Path) -> None:

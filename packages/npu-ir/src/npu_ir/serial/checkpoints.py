@@ -141,6 +141,25 @@ def load_weights(path: str | os.PathLike[str], graph: Graph | None = None) -> di
     return tensors
 
 
+def weight_names(path: str | os.PathLike[str]) -> set[str]:
+    """Return the names of the tensors of a checkpoint, of which none is read.
+
+    Args:
+        path: As for `load_weights`.
+
+    Raises:
+        WeightError: A file is missing, damaged, or of another kind.
+    """
+    names: set[str] = set()
+
+    def note(name: str) -> bool:
+        names.add(name)
+        return False
+
+    _load(require_path(path, WeightError), note)
+    return names
+
+
 def _load(path: Path, wanted: Callable[[str], bool]) -> dict[str, torch.Tensor]:
     if path.is_dir():
         path = _find_in_folder(path)

@@ -50,7 +50,8 @@ class Decoder:
         graphs: The graphs of the model.
         weights: Weights by ``state_dict`` key; or the path of a checkpoint, as `IRExecutor` takes it, which
             is mapped, not copied. A folder whose weights have other names than the model's, or are in parts,
-            is loaded by transformers.
+            is loaded by transformers. Of a checkpoint only what the graphs need is read: it may have other
+            tensors (masks, frequencies), but not more layers than the model.
         backend: As for `IRExecutor`, like the next three.
         passes: Likewise.
         device: Likewise.
@@ -60,7 +61,8 @@ class Decoder:
         graphs: The graphs of the model.
 
     Raises:
-        WeightError: Weights are missing, unexpected, or of another shape or dtype.
+        WeightError: Weights are missing, or of another shape or dtype; a ``state_dict`` has unexpected ones;
+            or a checkpoint has more layers.
         BackendError: There is no such backend.
         UsageError: What is given has no graphs of a model.
     """
