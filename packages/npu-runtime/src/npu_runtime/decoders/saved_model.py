@@ -1,4 +1,4 @@
-"""What transformers reads of the folder of a model besides weights: nothing is looked up elsewhere."""
+"""Configurations and tokenizers that transformers reads of a folder: nothing is looked up elsewhere."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from npu_runtime.errors import TracingError
 from npu_runtime.training.checks.state_tensors import require_data, require_memory
-from npu_runtime.training.state_loading import load_module, load_optimizer, undone_if_it_fails
+from npu_runtime.training.loaded_state import load_module, load_optimizer, undone_if_it_fails
 from npu_runtime.training.tracing.components import TrainingComponents
 
 T = TypeVar("T")

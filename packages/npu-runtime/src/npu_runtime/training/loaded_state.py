@@ -1,4 +1,4 @@
-"""Loading of the state of modules and optimizers: of all of them, or of none."""
+"""The state of modules and optimizers is loaded whole, or not at all."""
 
 from __future__ import annotations
 
