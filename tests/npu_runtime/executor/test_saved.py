@@ -15,7 +15,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from npu_ir import BackendError, Graph, SerializationError, WeightError, extract_ir, save_ir
+from npu_ir import BackendError, ExecutionError, Graph, SerializationError, WeightError, extract_ir, save_ir
 from npu_ir.plugins import plugin_manager
 from npu_ir.serial import tensor_file
 from npu_ir.serial.tensor_file import METADATA
@@ -23,6 +23,7 @@ from npu_runtime import IRExecutor, explain
 from npu_runtime.executor.saved import environment, executor_file
 from tests.support.backends.broken_backends import Sound
 from tests.support.processes import run_python
+from tests.support.rows import each_row
 
 
 class Net(nn.Module):
@@ -275,7 +276,7 @@ def test_a_backend_that_is_missing_here_is_named(monkeypatch: pytest.MonkeyPatch
     IRExecutor(graph, model.state_dict(), passes=None, backend="sound").save(tmp_path / "net.npu")
     monkeypatch.delitem(backends, "sound")
 
-    with pytest.raises(BackendError, match="there is no backend 'sound'"):
+    with pytest.raises(BackendError, match=r"(?s)there is no backend 'sound'.*net\.npu"):
         IRExecutor.load(tmp_path / "net.npu")
 
 
@@ -364,6 +365,60 @@ def test_a_tensor_that_the_graph_needs_and_the_file_lacks_is_named(path: Path) -
 
     with pytest.raises(SerializationError, match="there is no f32.* of this name"):
         IRExecutor.load(path)
+
+
+def leave_out(*steps: str) -> Callable[[dict[str, Any]], None]:
+    def edit(content: dict[str, Any]) -> None:
+        place = content
+        for step in steps[:-1]:
+            place = place[step]
+        del place[steps[-1]]
+
+    return edit
+
+
+@each_row(
+    "edit, problem",
+    {
+        "no updates": (leave_out("options", "updates"), "the key 'updates' is missing"),
+        "no donate": (leave_out("options", "donate"), "the key 'donate' is missing"),
+        "no threads": (leave_out("options", "threads"), "the key 'threads' is missing"),
+        "another option": (put("options", "more", value=1), "unknown key"),
+        "other updates": (put("options", "updates", value="x"), "(?s)updates='x' is none.*options"),
+        "listed updates": (put("options", "updates", value=[]), r"updates=\[\] is none"),
+        "many threads": (put("options", "threads", value=1 << 40), "1 to 1024 threads, not 1099"),
+        "counted donate": (put("options", "donate", value=3), "expected an object, found 3"),
+        "named donate": (put("options", "donate", value="x"), "expected an object, found 'x'"),
+        "null donate": (put("options", "donate", value=None), "expected an object, found None"),
+        "unknown donate": (put("options", "donate", value={"z": 0}), "donate= names 'z'"),
+        "donate to a text": (put("options", "donate", value={"x": "y"}), "donate= has result 'y' for 'x'"),
+        "device of a backend": (put("device", value="host"), "'host' is not a device of PyTorch"),
+        "device of another build": (put("device", value="xla"), "PyTorch cannot use the device 'xla'"),
+        "listed backend": (put("plan", 0, "backend", value=[]), r"expected a string, found \[\]"),
+        "negative nodes": (put("plan", 0, "nodes", value=-1), "-1 nodes for 'aten'"),
+        "backend at a price": (put("backends", "aten", value="x"), "expected true or false, found 'x'"),
+        "no state": (leave_out("tensors", "state.0"), r"(?s)there is no f32\[\] of this name.*state\.0"),
+        "other state": (put("tensors", "state.0", "type", value=["i32", []]), r"there is no f32\[\] of this"),
+        "other operand": (put("graph", "nodes", 0, "operands", 0, value="x"), "(?s)no .*'x'"),
+        "other buffer": (put("tensors", "0.calls", "type", value=["f32", [2]]), "misfit: calls is f32.2."),
+    },
+)
+def test_a_file_that_says_what_no_executor_has_is_refused_by_name(
+    edit: Callable[[dict[str, Any]], None], problem: str, path: Path, tmp_path: Path
+) -> None:
+    forged = tmp_path / "forged.npu"
+    forged.write_bytes(path.read_bytes())
+    rewrite(forged, edit)
+
+    with pytest.raises(SerializationError, match=problem) as refusal:
+        IRExecutor.load(forged)
+
+    assert str(forged) in str(refusal.value)
+
+
+def test_a_wrong_choice_of_the_caller_is_no_damage_of_the_file(path: Path) -> None:
+    with pytest.raises(ExecutionError, match="updates='x' is none of the choices"):
+        IRExecutor.load(path, updates="x")  # type: ignore[arg-type]
 
 
 def test_a_damaged_header_is_refused(path: Path) -> None:

@@ -34,6 +34,7 @@ from npu_runtime.executor.options import (
     pass_names,
     read_weights,
     reject_cpu_passes_elsewhere,
+    require_threads,
     resolve_backends,
     resolve_passes,
     resolve_tuning,
@@ -49,6 +50,7 @@ from npu_runtime.executor.saved.executor_file import (
     require_plan,
     write_executor,
 )
+from npu_runtime.executor.saved.file_errors import named_place
 from npu_runtime.lowering.instruction import Instruction
 from npu_runtime.lowering.lowered_graph import LoweredGraph, lower
 
@@ -137,7 +139,7 @@ class IRExecutor:
         tuning: MeasuredCosts | str | os.PathLike[str] | None = None,
         max_fixed_sizes: int = 8,
     ) -> None:
-        _require_threads(threads)
+        require_threads(threads)
         if type(max_fixed_sizes) is not int or max_fixed_sizes < 0:
             raise ExecutionError(
                 f"max_fixed_sizes={max_fixed_sizes!r} is not a number of programs", fix="0 for none"
@@ -294,22 +296,23 @@ class IRExecutor:
         executor = cls.__new__(cls)
         with pause_gc():
             saved = read_executor(path)
-            executor.graph, executor._constants = saved.graph, None
-            executor._frozen = saved.frozen
-            executor._pass_names = lambda: saved.passes
             executor._updates = InputUpdates(saved.graph, updates or saved.options["updates"])
-            _require_threads(saved.options["threads"])
-            found = find_backends(saved.backends)
-            executor.backends, executor.device = resolve_backends(found, saved.device, None)
-            executor._donate = dict(saved.options["donate"])
-            # As it was saved, or the plan would be another one.
-            overwritable = executor._overwritable(saved.options["updates"])
-            executor.lowered = lower(
-                saved.graph, executor.backends, overwritable=overwritable, chosen=saved.chosen
-            )
-            require_plan(saved.plan, plan_of(executor.lowered), str(path))
-            executor._compile(saved.bound, saved.options["threads"])
+            with named_place(str(path)):
+                executor._restore(saved, str(path))
         return executor
+
+    def _restore(self, saved: SavedExecutor, path: str) -> None:
+        """Make this the executor that was saved, but for what happens to inputs."""
+        self.graph, self._constants = saved.graph, None
+        self._frozen = saved.frozen
+        self._pass_names = lambda: saved.passes
+        self.backends, self.device = resolve_backends(find_backends(saved.backends), saved.device, None)
+        self._donate = saved.options["donate"]
+        # As it was saved, or the plan would be another one.
+        overwritable = self._overwritable(saved.options["updates"])
+        self.lowered = lower(saved.graph, self.backends, overwritable=overwritable, chosen=saved.chosen)
+        require_plan(saved.plan, plan_of(self.lowered), path)
+        self._compile(saved.bound, saved.options["threads"])
 
     @opaque
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -514,11 +517,3 @@ class IRExecutor:
 
         copied = copied_values(self.graph, self._compiled.alias_sets, self._compiled.in_place)
         return plan_memory(self.instructions, self.graph.returned_values, copied)
-
-
-def _require_threads(threads: int | None) -> None:
-    if threads is not None and (type(threads) is not int or threads < 1):
-        raise ExecutionError(
-            f"an executor uses at least one thread, not {threads!r}",
-            fix="give a number, or leave threads= out for that of the process",
-        )

@@ -27,9 +27,23 @@ Weights = Mapping[str, torch.Tensor] | str | os.PathLike[str] | None
 Passes = str | Pass | type[Pass] | Iterable[Pass | type[Pass] | str] | None
 
 _CPU = torch.device("cpu")
+_MOST_THREADS = 1024  # more are a mistake, and a process that cannot start them ends
 _TRAIN, _TRAIN_CPU = "train", "train-cpu"
 # Namespaces of ops that PyTorch implements on CPUs only.
 _CPU_ONLY = ("mkldnn.", "mkl.", "aten.mkldnn")
+
+
+def require_threads(threads: object) -> None:
+    """Raise unless this is a number of threads, or None.
+
+    Raises:
+        ExecutionError: It is not.
+    """
+    if threads is not None and (type(threads) is not int or not 1 <= threads <= _MOST_THREADS):
+        raise ExecutionError(
+            f"an executor uses 1 to {_MOST_THREADS} threads, not {threads!r}",
+            fix="give a number, or leave threads= out for that of the process",
+        )
 
 
 def optimize_graph(graph: Graph, passes: Passes) -> Graph:
@@ -176,7 +190,7 @@ def _select_device(
         devices = native[0].devices() if native else ()
         chosen = devices[0] if devices and chosen not in devices else chosen
     else:
-        chosen = _resolve_device(device)
+        chosen = resolve_device(device)
     for backend in native:
         if chosen not in backend.devices():
             raise BackendError(
@@ -186,8 +200,12 @@ def _select_device(
     return chosen
 
 
-def _resolve_device(device: torch.device | str) -> torch.device:
-    """Return a device with its index; refuse one that PyTorch cannot use."""
+def resolve_device(device: torch.device | str) -> torch.device:
+    """Return a device with its index.
+
+    Raises:
+        ExecutionError: PyTorch cannot use it here.
+    """
     try:
         return torch.empty(0, device=device).device
     except (RuntimeError, AssertionError, TypeError, ValueError) as error:

@@ -44,10 +44,11 @@ def resolve_donated(graph: Graph, donate: Collection[str] | Mapping[str, int]) -
                 where=f"graph {graph.name!r}",
                 fix=f"it can have {', '.join(known) or 'none: the graph has no such input'}",
             )
-        if index is not None and not 0 <= index < len(graph.results[1]):
+        if index is not None and (type(index) is not int or not 0 <= index < len(graph.results[1])):
             raise ExecutionError(
-                f"donate= has result {index} for {name!r}, and there are {len(graph.results[1])}",
+                f"donate= has result {index!r} for {name!r}, and there are {len(graph.results[1])}",
                 where=f"graph {graph.name!r}",
+                fix="results are numbered from 0 on, as run_flat returns them",
             )
     return given
 

@@ -29,7 +29,8 @@ def describe_environment(
         "CPU": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
     }
     if device.type == "cuda":
-        found["GPU"] = torch.cuda.get_device_name(device) if torch.cuda.is_available() else ABSENT
+        is_here = (device.index or 0) < torch.cuda.device_count()
+        found["GPU"] = torch.cuda.get_device_name(device) if is_here else ABSENT
     found |= {f"backend {name}": distribution_of("backends", name) for name in backends}
     return found | {f"pass {name}": distribution_of("passes", name) for name in passes}
 

@@ -27,13 +27,17 @@ from npu_ir.serial.strict_json import (
     read_as,
     read_record,
     read_texts,
+    short_repr,
 )
 from npu_ir.serial.tensor_file import TensorFile, write_tensors
 from npu_runtime.backends.partition import ATEN
 from npu_runtime.backends.registry import find_backend
 from npu_runtime.executor.bound_weights import BoundWeights, bind, place_weight
+from npu_runtime.executor.options import resolve_device
 from npu_runtime.executor.saved.environment import describe_environment, find_differences
+from npu_runtime.executor.saved.file_errors import NEW_FILE, named_place
 from npu_runtime.executor.saved.frozen_graph import freeze
+from npu_runtime.executor.saved.saved_options import read_options
 from npu_runtime.executor.saved.stored_tensors import (
     checksum,
     collect_memories,
@@ -49,7 +53,6 @@ _KEYS = RecordKeys(
     | {"plan", "tensors", "checksums"}
 )
 _PART = RecordKeys(frozenset({"backend", "nodes", "kernels"}))
-_NEW_FILE = "make a new file here: IRExecutor(graph, weights).save(path), or npu compile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,23 +235,26 @@ def read_executor(path: str | os.PathLike[str]) -> SavedExecutor:
     with TensorFile(path) as file:
         content = _read_content(file.metadata, place)
         passes = tuple(read_texts(content["passes"], place, "passes"))
-        backends = read_as(dict, content["backends"], place, "backends")
-        device = torch.device(read_as(str, content["device"], place, "device"))
+        backends = _read_backends(content["backends"], place.at("backends"))
+        device = _read_device(content["device"], place.at("device"))
         there = read_as(dict, content["environment"], place, "environment")
         if differences := find_differences(there, describe_environment(backends, passes, device)):
             raise place.error(
-                "the executor was saved in another environment: " + "; ".join(differences), _NEW_FILE
+                "the executor was saved in another environment: " + "; ".join(differences), NEW_FILE
             )
         memories = file.map()
     _require_intact(memories, read_as(dict, content["checksums"], place, "checksums"), place)
+    with named_place(str(place)):
+        device = resolve_device(device)
     on_device = {name: memory.to(device) for name, memory in memories.items()}
     rows = read_as(dict, content["tensors"], place, "tensors")
     tensors = restore_tensors(rows, on_device, place.at("tensors"))
     document = check_document(content["graph"], place.at("graph"))
-    graph = build_graph(document, place.at("graph"), _StoredTensors(tensors, place))
+    with named_place(str(place)):
+        graph = build_graph(document, place.at("graph"), _StoredTensors(tensors, place))
+        bound = _bind(graph, tensors, device, place.at("tensors"))
     plan = _read_plan(read_as(list, content["plan"], place, "plan"), place.at("plan"), graph, backends)
-    bound = _bind(graph, tensors, device)
-    options = read_as(dict, content["options"], place, "options")
+    options = read_options(content["options"], graph, place.at("options"))
     frozen = tuple(read_texts(content["frozen"], place, "frozen"))
     return SavedExecutor(graph, frozen, passes, backends, device, options, plan, bound)
 
@@ -258,22 +264,30 @@ def _read_content(metadata: Mapping[str, Any], place: Location) -> dict[str, Any
     if not isinstance(text, str):
         raise place.error("this is not a saved executor", "give the path that was given to IRExecutor.save")
     if metadata.get(_DIGEST) != _digest(text):
-        raise place.error("the header is not what was saved: its SHA-256 differs", _NEW_FILE)
+        raise place.error("the header is not what was saved: its SHA-256 differs", NEW_FILE)
     content = parse_json(text.encode(), str(place))
     version = content.get("version") if isinstance(content, dict) else None
     if version != _VERSION:
-        raise place.error(
-            f"the executor has format {version!r}, this npu-runtime reads {_VERSION}", _NEW_FILE
-        )
+        raise place.error(f"the executor has format {version!r}, this npu-runtime reads {_VERSION}", NEW_FILE)
     return read_record(content, _KEYS, place)
+
+
+def _read_backends(data: Any, place: Location) -> dict[str, bool]:
+    return {name: read_as(bool, item, place, name) for name, item in read_as(dict, data, place).items()}
+
+
+def _read_device(data: Any, place: Location) -> torch.device:
+    text = read_as(str, data, place)
+    try:
+        return torch.device(text)
+    except RuntimeError as error:
+        raise place.error(f"{short_repr(text)} is not a device of PyTorch", NEW_FILE) from error
 
 
 def _require_intact(memories: Mapping[str, torch.Tensor], sums: Mapping[str, Any], place: Location) -> None:
     for name, memory in memories.items():
         if memory.numel() % 8 or checksum(memory) != sums.get(name):
-            raise place.at(name).error(
-                "the weights are not what was saved: their checksum differs", _NEW_FILE
-            )
+            raise place.at(name).error("the weights are not what was saved: their checksum differs", NEW_FILE)
 
 
 def _read_plan(
@@ -283,12 +297,13 @@ def _read_plan(
     for index, row in enumerate(rows):
         record = read_record(row, _PART, place, index)
         kernels = tuple(read_texts(record["kernels"], place, index, "kernels"))
-        if record["backend"] not in backends or type(record["nodes"]) is not int:
+        backend, nodes = read_as(str, record["backend"], place, index, "backend"), record["nodes"]
+        if backend not in backends or type(nodes) is not int or nodes < 1:
             raise place.at(index).error(
-                f"{record['nodes']!r} nodes for {record['backend']!r}: a part of the plan has a"
+                f"{short_repr(nodes)} nodes for {backend!r}: a part of the plan has a"
                 f" number of nodes, and one of the backends {', '.join(backends)}"
             )
-        parts.append(PlannedPart(record["backend"], record["nodes"], kernels))
+        parts.append(PlannedPart(backend, nodes, kernels))
     if sum(part.nodes for part in parts) != len(graph.body):
         raise place.error(f"the plan is not one of the {len(graph.body)} nodes of the graph")
     return tuple(parts)
@@ -308,14 +323,23 @@ class _StoredTensors:
         return found
 
 
-def _bind(graph: Graph, tensors: Mapping[str, torch.Tensor], device: torch.device) -> BoundWeights:
+def _bind(
+    graph: Graph, tensors: Mapping[str, torch.Tensor], device: torch.device, place: Location
+) -> BoundWeights:
     weights = {
         external_names(value)[0]: tensors[f"0.{value.name}"]
         for value in graph.weights
         if f"0.{value.name}" in tensors
     }
     bound = bind(graph, weights, None, device)
-    return replace(bound, state=tuple(tensors[f"state.{number}"] for number in range(len(bound.state))))
+    state = []
+    for number, initial in enumerate(bound.state):
+        item = tensors.get(f"state.{number}")
+        if item is None or (item.dtype, item.shape) != (initial.dtype, initial.shape):
+            expected = TensorType.of(initial)
+            raise place.at(f"state.{number}").error(f"there is no {expected} of this name", NEW_FILE)
+        state.append(item)
+    return replace(bound, state=tuple(state))
 
 
 def require_plan(plan: Sequence[PlannedPart], found: Sequence[PlannedPart], path: str) -> None:
@@ -334,5 +358,5 @@ def require_plan(plan: Sequence[PlannedPart], found: Sequence[PlannedPart], path
         raise SerializationError(
             f"the backend {part.backend!r} has other kernels than the executor was saved with: {differing}",
             where=path,
-            fix=_NEW_FILE,
+            fix=NEW_FILE,
         )
