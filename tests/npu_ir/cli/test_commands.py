@@ -150,6 +150,13 @@ def test_run_saves_results_of_any_kind_as_pt(npu: Command, tmp_path: Path) -> No
     assert saved["result['mean']"].isfinite().all()
 
 
+@pytest.mark.parametrize("seed", [-(2**63), 2**64 - 1])
+def test_any_seed_of_pytorch_is_one_of_a_command(seed: int, npu: Command) -> None:
+    printed = npu(f"run net.json --random-weights={seed} --seed={seed}")
+
+    assert f"seed {seed}" in printed
+
+
 def test_run_gives_the_same_for_the_same_seed(npu: Command, tmp_path: Path) -> None:
     def run(seeds: str) -> torch.Tensor:
         npu(f"run net.json {seeds} --output", str(tmp_path / "result.pt"))

@@ -82,6 +82,9 @@ def test_the_version_names_what_it_runs_on(npu: Command) -> None:
     ("run a --imput=x b", "npu run: error: unrecognized arguments: --imput=x (did you mean '--input'?) b\n"),
     ("extrat a", "npu: error: there is no command 'extrat' (did you mean 'extract'?)\n"),
     ("run a --int-high 0", "npu run: error: argument --int-high: '0' is not a number from 1 on\n"),
+    ("run a --seed 18446744073709551616", "npu run: error: argument --seed: '18446744073709551616' is not a"),
+    ("run a --random-weights -9223372036854775809", "npu run: error: argument --random-weights: '-922337"),
+    ("verify a --seed x", "npu verify: error: argument --seed: 'x' is not a number\n"),
     ("run a --weights w --random-weights 1", "npu run: error: argument --random-weights: not allowed with"),
 ])  # fmt: skip
 def test_wrong_usage_is_one_line_and_where_to_read_more(command: str, message: str, npu: Command) -> None:
@@ -89,6 +92,14 @@ def test_wrong_usage_is_one_line_and_where_to_read_more(command: str, message: s
 
     assert printed.startswith(message)
     assert printed.count("\n") == 2
+
+
+@each_row("command", ["opt net.json -o ", "extract net.py:make -o ", "opt net.json --dump-dir "])
+def test_a_path_that_is_too_long_is_named(command: str, npu: Command) -> None:
+    printed = npu(command + "a" * 5000, code=1)
+
+    assert printed.startswith("npu: error: File name too long: aaa")
+    assert printed.endswith("\n  fix: give a shorter path\n")
 
 
 @each_row("command", ["opt", "bench", "new-plugin", "capture-step"])

@@ -194,6 +194,7 @@ class Unknown:
 @each_row("make, message", [
     (lambda folder: folder / "none.pt", "the weights file none.pt does not exist"),
     (lambda folder: folder / "a\0b.pt", "does not exist"),
+    (lambda folder: folder / ("a" * 5000), "(?s)cannot be read: .*too long.*check the path"),
     (lambda folder: pipe(folder / "w.safetensors"), "is not a regular file"),
     (lambda folder: write(folder / "w.onnx", b"\x08\x07"), "w.onnx is neither weights nor a graph"),
     (lambda folder: write(folder / "w", b"{}"), "this is not a graph of npu-ir"),

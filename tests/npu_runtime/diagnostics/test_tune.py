@@ -246,22 +246,19 @@ def test_a_file_has_the_costs_of_several_machines(tmp_path: Path) -> None:
     assert load_measured_costs(path, {"cpu": "c"}) is None
 
 
+def file_of_time(seconds: str) -> str:
+    entry = f'{{"machine": {{}}, "passes": "", "seconds": {{"node": {{"aten": {seconds}}}}}}}'
+    return f'{{"format": "npu-tuning", "version": 1, "machines": [{entry}]}}'
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
         ("{}", "(?s)these are not measured costs.*remove the file, and measure again: npu tune"),
         ('{"format": "npu-tuning", "version": 2}', "the costs have format 2, this npu-runtime reads 1"),
         ('{"format": "npu-tuning", "version": 1}', "(?s)the key 'machines' is missing.*and measure again"),
-        (
-            json.dumps(
-                {
-                    "format": "npu-tuning",
-                    "version": 1,
-                    "machines": [{"machine": {}, "passes": "", "seconds": {"node": {"aten": -1}}}],
-                }
-            ),
-            "(?s)-1 is not a time.*seconds.node.aten.*npu tune",
-        ),
+        (file_of_time("-1"), "(?s)-1 is not a time.*seconds.node.aten.*npu tune"),
+        (file_of_time("9" * 400), "(?s)99[.]{3}99* is not a time.*seconds.node.aten.*npu tune"),
         ("[", "(?s)Expecting.*remove the file, and measure again: npu tune"),
     ],
 )
@@ -295,6 +292,7 @@ def test_the_path_of_the_costs_themselves_names_them(tmp_path: Path) -> None:
     assert tuning_path(path) == path
 
 
-def test_a_path_without_graph_and_costs_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["net.json", "a" * 5000])
+def test_a_path_without_graph_and_costs_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(SerializationError, match=r"(?s)neither the graph .*fix: check the path"):
-        IRExecutor(extract_ir(nn.ReLU(), (X,)), tuning=tmp_path / "net.json")
+        IRExecutor(extract_ir(nn.ReLU(), (X,)), tuning=tmp_path / name)

@@ -134,6 +134,8 @@ def _explain(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
         _discard_output()
         return f"the output cannot be written: {error.strerror}\n  fix: make space where it goes"
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return f"{error.strerror}: {error.filename}\n  fix: give a shorter path"
     return (
         f"{type(error).__name__}: {error}\n  fix: this one is not expected; --debug shows where it comes from"
     )

@@ -24,6 +24,7 @@ _COMPLETE_FILES = {
 }
 
 INT_HIGH = 2
+_SEEDS = -(1 << 63), (1 << 64) - 1  # of the generators of PyTorch
 _MOST_THREADS = 1024  # more are a mistake, and starting them takes minutes
 # Suffixes of other formats of this project: a graph in such a file would be misread.
 _NON_GRAPH_SUFFIXES = (*WEIGHT_SUFFIXES, *DRAWING_SUFFIXES, ".py")
@@ -63,7 +64,7 @@ def add_weights(parser: argparse.ArgumentParser, help: str, use: str = "") -> No
     add_file(weights, "--weights", help=f"{use}{help}")
     weights.add_argument(
         "--random-weights",
-        type=int,
+        type=_parse_seed,
         nargs="?",
         const=0,
         metavar="SEED",
@@ -131,7 +132,9 @@ def add_call(parser: argparse.ArgumentParser, help: str) -> None:
 
 def add_random_data(parser: argparse.ArgumentParser) -> None:
     """Add ``--seed`` and ``--int-high``, for the random data of inputs that are not given."""
-    parser.add_argument("--seed", type=int, default=0, help="of the random data and of dropout (default: 0)")
+    parser.add_argument(
+        "--seed", type=_parse_seed, default=0, help="of the random data and of dropout (default: 0)"
+    )
     parser.add_argument(
         "--int-high",
         type=integer_from(1),
@@ -139,6 +142,16 @@ def add_random_data(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"random integers are below this (default: {INT_HIGH}, valid as any index)",
     )
+
+
+def _parse_seed(text: str) -> int:
+    try:
+        seed = int(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from error
+    if not _SEEDS[0] <= seed <= _SEEDS[1]:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a seed, which is from -2**63 to 2**64 - 1")
+    return seed
 
 
 def add_tolerances(parser: argparse.ArgumentParser) -> None:

@@ -130,7 +130,12 @@ def load_weights(path: str | os.PathLike[str], graph: Graph | None = None) -> di
     path = require_path(path, WeightError)
     needed = () if graph is None else graph.weights
     names = {name for value in needed if value.data is None for name in external_names(value)}
-    tensors = _load(path, (lambda _: True) if graph is None else names.__contains__)
+    try:
+        tensors = _load(path, (lambda _: True) if graph is None else names.__contains__)
+    except OSError as error:
+        raise WeightError(
+            f"the weights cannot be read: {error.strerror}", where=str(path), fix="check the path"
+        ) from error
     if names and not tensors:
         raise WeightError(
             f"none of the weights of the graph is here: it needs {short_repr(sorted(names))}",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,7 +22,15 @@ from npu_ir.errors import SerializationError
 from npu_ir.graph.requirement import require_path
 from npu_ir.plugins.backend import Backend
 from npu_ir.serial.atomic_write import write_file, writing
-from npu_ir.serial.strict_json import DAMAGED, Location, RecordKeys, read_as, read_json, read_record
+from npu_ir.serial.strict_json import (
+    DAMAGED,
+    Location,
+    RecordKeys,
+    read_as,
+    read_json,
+    read_record,
+    short_repr,
+)
 from npu_runtime.backends.registry import distribution_of
 
 _FORMAT, _VERSION = "npu-tuning", 1
@@ -87,7 +96,7 @@ def load_measured_costs(path: Path, machine: Mapping[str, str]) -> MeasuredCosts
     Raises:
         SerializationError: It cannot be read, is damaged, or was written by a newer version.
     """
-    if not path.exists():
+    if not os.path.exists(path):
         return None
     return next((item for item in _read_entries(path) if item.machine == machine), None)
 
@@ -131,7 +140,9 @@ def _read_entry(row: Any, place: Location) -> MeasuredCosts:
     seconds = read_as(dict, record["seconds"], place, "seconds")
     for signature, by_backend in seconds.items():
         for name, taken in read_as(dict, by_backend, place, "seconds", signature).items():
-            if type(taken) not in (int, float) or taken < 0:
-                raise place.at("seconds", signature, name).error(f"{taken!r} is not a time", _MEASURE)
+            if type(taken) not in (int, float) or not 0 <= taken <= sys.float_info.max:
+                raise place.at("seconds", signature, name).error(
+                    f"{short_repr(taken)} is not a time", _MEASURE
+                )
     machine = read_as(dict, record["machine"], place, "machine")
     return MeasuredCosts(machine, read_as(str, record["passes"], place, "passes"), seconds)

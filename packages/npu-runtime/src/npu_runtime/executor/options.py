@@ -87,7 +87,7 @@ def resolve_tuning(
     if isinstance(tuning, MeasuredCosts):
         return tuning if tuning.machine == machine else None
     path = tuning_path(tuning)
-    if not (path.exists() or os.path.exists(tuning)):
+    if not (os.path.exists(path) or os.path.exists(tuning)):
         raise SerializationError(
             f"neither the graph {os.fspath(tuning)} nor what was measured for it is there",
             where=str(path),
