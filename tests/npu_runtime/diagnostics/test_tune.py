@@ -204,6 +204,17 @@ def test_the_costs_beside_a_graph_are_taken_by_its_commands(model: nn.Module, ca
     assert torch.equal(IRExecutor.load("net.npu")(X), model(X))
 
 
+def test_nothing_is_measured_where_the_costs_cannot_be_stored(
+    model: nn.Module, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("net.tuning.json").write_text("{}")
+    monkeypatch.setattr(Optimist, "run", None)
+
+    assert main(["tune", "net.json"]) == 1
+
+    assert "these are not measured costs (at net.tuning.json)" in capsys.readouterr().err
+
+
 def test_a_graph_is_compiled_into_a_file(model: nn.Module, capsys: Capture) -> None:
     words = ["--passes", "none", "--threads", "1"]
 

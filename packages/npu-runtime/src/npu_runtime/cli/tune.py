@@ -46,9 +46,11 @@ def add_to(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Measure, store the costs, and say what was chosen."""
-    from npu_runtime.backends.measured_costs import save_measured_costs, tuning_path
+    from npu_runtime.backends.measured_costs import load_measured_costs, save_measured_costs, tuning_path
     from npu_runtime.diagnostics.tune import tune
 
+    path = tuning_path(options.file)
+    load_measured_costs(path, {})  # a file that is damaged is refused now, not after the measurement
     saved = load_call(options)
     torch.manual_seed(options.seed)
     options.progress.stage("reading weights")
@@ -56,7 +58,6 @@ def run(options: argparse.Namespace) -> None:
     options.progress.stage("timing nodes")
     call = saved.call
     costs = tune(saved.graph, weights, call.args, call.kwargs, threads=options.threads, repeat=options.repeat)
-    path = tuning_path(options.file)
     save_measured_costs(costs, path)
     print_facts(
         {
