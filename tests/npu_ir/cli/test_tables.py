@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_ir.cli.console import Table, fit_columns, print_facts, print_report, print_table, shorten
+from npu_ir.cli.console import (
+    Table,
+    fit_columns,
+    print_diff,
+    print_facts,
+    print_report,
+    print_table,
+    shorten,
+)
+from tests.support.hostile_names import CONTROLS, HOSTILE
 from tests.support.rows import each_row
 from tests.support.tiers import examples
 
@@ -127,3 +136,17 @@ def test_columns_add_up_to_the_width_and_numbers_are_whole(rows: list[tuple[str,
     columns = [[len(line) for row in fitted for line in row[index]] for index in range(3)]
     assert sum(max(lengths, default=0) for lengths in columns) <= width
     assert [row[2] for row in fitted] == [[row[2]] for row in rows]
+
+
+@each_row("rich", [True, False])
+def test_control_characters_are_shown_and_not_obeyed(rich: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = r"\x1b[31mred\x1b]0;title\x07\x00\x9b\x7f\x0d"
+
+    with on_screen(200, monkeypatch, rich=rich) as lines:
+        print_diff(f"- {HOSTILE}")
+        print_report([HOSTILE, Table(("name", "value"), [(HOSTILE, HOSTILE)])])
+        print_facts({HOSTILE: HOSTILE})
+
+    text = "\n".join(lines)
+    assert text.count(shown) == 6
+    assert not CONTROLS.search(text)

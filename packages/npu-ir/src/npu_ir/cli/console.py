@@ -1,4 +1,7 @@
-"""Console output: with rich on a terminal if it is installed, else as plain text."""
+"""Console output: with rich on a terminal if it is installed, else as plain text.
+
+What comes from files is printed by these functions: they show control characters, which a terminal obeys.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,15 @@ _NUMBER = re.compile(r"[-+]?(\d[\d,.]*(e[-+]?\d+)?|inf|nan)( ?(%|x|[um]?s|[KMGTP
 _WHOLE = re.compile(rf"^({_NUMBER.pattern})$|\[\d|\d[],]")  # shapes are numbers, too
 _WORD = re.compile(r"(?:\[[^\]]*\]|\S)+")  # f32[2, 8] is one word
 _GAP = "..."
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # but line feeds and tabs
+
+
+def escape_controls(text: str) -> str:
+    r"""Return ``text`` with control characters as ``\x1b``, but for line feeds and tabs.
+
+    The name of a graph that someone else has made may have some that clear a screen, or forge its lines.
+    """
+    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def fit_columns(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[list[list[str]]]:
@@ -95,10 +107,10 @@ def rich_console() -> Console | None:
 
 def print_facts(facts: Mapping[str, str]) -> None:
     """Print one line per fact, with aligned values; further lines of a value are below its first."""
-    console = rich_console()
+    console, lines = rich_console(), [tuple(map(escape_controls, fact)) for fact in facts.items()]
     if console is None:
-        width = max(map(len, facts), default=0)
-        for name, value in facts.items():
+        width = max((len(name) for name, _ in lines), default=0)
+        for name, value in lines:
             print(f"{name:{width}}  " + value.replace("\n", "\n" + " " * (width + 2)))
         return
     from rich.table import Table
@@ -107,14 +119,14 @@ def print_facts(facts: Mapping[str, str]) -> None:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")  # a path, or a list of passes, is one word
-    for name, value in facts.items():
+    for name, value in lines:
         grid.add_row(Text(name, style="bold"), Text(value))
     console.print(grid)
 
 
 def print_diff(text: str) -> None:
     """Print the lines of a diff: removed ones red, added ones green and changed ones yellow."""
-    console = rich_console()
+    console, text = rich_console(), escape_controls(text)
     if console is None:
         print(text)
         return
@@ -141,6 +153,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
     Empty columns are left out if the others would not fit otherwise.
     """
+    columns, *rows = [list(map(escape_controls, row)) for row in (columns, *rows)]
     if not sys.stdout.isatty():
         print(Table(columns, rows))
         return
@@ -178,7 +191,7 @@ def print_report(parts: Iterable[str | Table]) -> None:
         if isinstance(part, Table):
             print_table(part.columns, part.rows)
         else:
-            print(part)
+            print(escape_controls(part))
 
 
 def _format_plain(rows: Sequence[Sequence[str]]) -> str:

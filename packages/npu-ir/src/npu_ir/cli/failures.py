@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from npu_ir.capture.export_messages import LOGGER
+from npu_ir.cli.console import escape_controls
 from npu_ir.cli.progress import Progress
 from npu_ir.core.user_code import user_line
 from npu_ir.errors import FactoryError, NpuError, RegistryError, UsageError
@@ -58,8 +59,8 @@ def run_safely(build_parser: Callable[[], argparse.ArgumentParser], argv: Sequen
         return PIPE_CLOSED
     except Exception as error:  # noqa: BLE001 - top level: it becomes a message and an exit code
         if debug:
-            traceback.print_exception(error)
-        print(f"npu: error: {_explain(error)}", file=sys.stderr)
+            print(escape_controls("".join(traceback.format_exception(error))), end="", file=sys.stderr)
+        print(f"npu: error: {escape_controls(_explain(error))}", file=sys.stderr)
         return WRONG_USAGE if isinstance(error, UsageError) else FAILED
     return int(code or OK)
 
@@ -74,7 +75,7 @@ def format_error(error: NpuError) -> str:
 
 
 def warn(text: str) -> None:
-    print(f"npu: warning: {text}", file=sys.stderr)
+    print(f"npu: warning: {escape_controls(text)}", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -85,7 +86,7 @@ def _formatted_warnings() -> Iterator[None]:
     def format(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> str:
         if not category.__module__.startswith("npu_"):
             return before(message, category, *place, **more)
-        return f"npu: warning: {message}\n"
+        return f"npu: warning: {escape_controls(str(message))}\n"
 
     warnings.formatwarning = format
     try:

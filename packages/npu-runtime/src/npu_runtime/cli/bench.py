@@ -12,7 +12,7 @@ import torch
 
 from npu_ir import Graph, WeightError
 from npu_ir.cli import factory, input_text
-from npu_ir.cli.console import print_facts, print_table
+from npu_ir.cli.console import print_facts, print_report, print_table
 from npu_ir.cli.failures import FAILED, OK
 from npu_ir.cli.options import add_output, set_completions
 from npu_ir.cli.quantities import count_text, time_text
@@ -216,7 +216,7 @@ def _print_notes(
     wrong = [_wrong_result(runner, differences.get(runner.name, 0.0)) for runner in runners]
     notes = [*refusals.values(), *filter(None, wrong)]
     if notes:
-        print(*notes, "", sep="\n")
+        print_report([*notes, ""])
 
 
 def _wrong_result(runner: TimedRunner, difference: float) -> str | None:

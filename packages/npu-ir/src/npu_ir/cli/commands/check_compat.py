@@ -6,6 +6,7 @@ import argparse
 import json
 from typing import Any
 
+from npu_ir.cli.console import print_report
 from npu_ir.cli.failures import FAILED, OK
 from npu_ir.cli.options import add_file, add_graph_output
 from npu_ir.serial import check_compatibility, migrate_ir, save_ir
@@ -42,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     """Print the report, write the migrated graph, and return the exit code: 1 if it is not compatible."""
     options.progress.stage("comparing the ops")
     report = check_compatibility(options.file)
-    print(json.dumps(report.to_dict(), indent=2) if options.json else report)
+    print_report([json.dumps(report.to_dict(), indent=2) if options.json else str(report)])
     if options.output is None:
         return OK if report.is_compatible else FAILED
     save_ir(migrate_ir(options.file), options.output)

@@ -9,6 +9,7 @@ import torch
 
 from npu_ir.cli import factory, input_text
 from npu_ir.cli.call_arguments import load_call
+from npu_ir.cli.console import print_report
 from npu_ir.cli.failures import FAILED, OK
 from npu_ir.cli.options import (
     add_call,
@@ -68,8 +69,6 @@ def run(options: argparse.Namespace) -> int:
     report = verify_ir(
         graph, model, call.args, call.kwargs, weights=weights, rtol=options.rtol, atol=options.atol, on=runner
     )
-    print(report)
-    print(f"graph run by: {runner}")
-    for caption, text in call.facts(options).items():
-        print(f"{caption}: {text}")
+    facts = {"graph run by": runner, **call.facts(options)}
+    print_report([str(report), *(f"{caption}: {text}" for caption, text in facts.items())])
     return OK if report.ok else FAILED
