@@ -99,6 +99,11 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     save_file({"x": TENSOR, "y": TENSOR + 1}, "two.safetensors")
     Path("broken.safetensors").write_bytes(b"no")
     Path("broken.pt").write_bytes(b"no")
+    torch.save(torch.nn.Linear(1, 1), "code.pt")
+    Path("broken.npy").write_bytes(b"no")
+    Path("empty.npy").touch()
+    Path("cut.npy").write_bytes(Path("x.npy").read_bytes()[:-5])
+    np.save("texts.npy", np.array(["a"]))
     return tmp_path
 
 
@@ -131,9 +136,14 @@ def test_a_pt_file_may_hold_nested_inputs(files: Path) -> None:
     ("@x.pt#x", "x.pt#x: only .safetensors files hold tensors by name"),
     ("@two.safetensors", "two.safetensors holds 2 tensors: which one"),
     ("@two.safetensors#z", "two.safetensors has no tensor 'z'\n  fix: it has x, y"),
-    ("@broken.safetensors", "broken.safetensors cannot be read: "),
-    ("@broken.pt", "broken.pt cannot be read: "),
-    ("@objects.npy", "objects.npy cannot be read: ValueError: Object arrays"),
+    ("@broken.safetensors", "broken.safetensors cannot be read: .*\n  fix: check that the file is complete"),
+    ("@broken.pt", "(?s)broken.pt is not what torch.save writes: it begins with b'no'.*fix: check that"),
+    ("@code.pt", r"code.pt cannot be read: Weights only load failed\n  fix: no code .* is run: save tensors"),
+    ("@broken.npy", "(?s)broken.npy is not what numpy.save writes: it begins with b'no'.*fix: check that"),
+    ("@empty.npy", "empty.npy is not what numpy.save writes: it is empty"),
+    ("@cut.npy", "(?s)cut.npy cannot be read: .*fix: check that the file is complete"),
+    ("@objects.npy", "objects.npy holds Python objects, not numbers\n  fix: save an array of numbers"),
+    ("@texts.npy", "texts.npy holds <U1, not numbers"),
 ])  # fmt: skip
 def test_a_file_that_holds_no_input_is_refused(file: str, message: str, files: Path) -> None:
     item = parse_input(file)

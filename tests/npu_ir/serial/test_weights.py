@@ -200,7 +200,10 @@ class Unknown:
     (lambda folder: write(folder / "w", b"{}"), "this is not a graph of npu-ir"),
     (lambda folder: write(folder / "w.json", b"{]"), "not valid JSON"),
     (lambda folder: without_weights(folder), "the graph was saved without weights"),
-    (lambda folder: write(folder / "w.pt", b"no pickle"), "cannot be read as weights"),
+    (lambda folder: write(folder / "w.pt", b"no pickle"),
+        r"not what torch.save writes: it begins with b'no pic'\n  at: .*w\.pt\n  fix: check that the"),
+    (lambda folder: write(folder / "w.pt", b""), "not what torch.save writes: it is empty"),
+    (lambda folder: write(folder / "w.pt", b"PK\3\4" * 50), "(?s)cannot be read as weights.*is complete"),
     (lambda folder: cut(save_safetensors(folder / "w.safetensors")), "cannot be read as weights"),
     (lambda folder: save_pickle(folder / "w.pt", Unknown()),
         r"cannot be read as weights: Weights only load failed\n  at: .*\n  fix: the file holds more than"),
@@ -221,6 +224,8 @@ class Unknown:
     (lambda folder: index_of(folder, {"weight_map": {"a": "a.bin"}}),
         "the weights file a.bin does not exist"),
     (lambda folder: write(folder / "m.bin.index.json", b"{"), "not valid JSON"),
+    (lambda folder: write(folder / "m.bin.index.json", b"[" * 100_000),
+        "(?s)nested too deeply.*m.bin.index.json.*get the index again"),
 ])  # fmt: skip
 def test_what_holds_no_weights_is_refused_with_a_fix(
     make: Callable[[Path], Path], message: str, tmp_path: Path

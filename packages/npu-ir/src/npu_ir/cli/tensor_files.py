@@ -11,11 +11,14 @@ import torch
 from npu_ir.cli.input_text import FileReference
 from npu_ir.errors import SerializationError, UsageError
 from npu_ir.serial.atomic_write import staged_files, writing
+from npu_ir.serial.checkpoints import DAMAGED_TENSORS, failure_reason, require_written_by
 from npu_ir.serial.tensor_file import read_weights, write_weights
 from npu_ir.serial.tensor_layout import require_storable
 
 _SAFETENSORS = ".safetensors"
 _TORCH_SUFFIXES = (".pt", ".pth")
+_NUMBERS_ALONE = "save an array of numbers"
+_TENSORS_ALONE = "no code from a file is run: save tensors, or lists, tuples and dicts of them"
 _INPUT_SUFFIXES = (".npy", *_TORCH_SUFFIXES, _SAFETENSORS)
 
 
@@ -38,21 +41,37 @@ def read_input(reference: FileReference, name: str) -> Any:
         raise UsageError(f"there is no file {reference.path}")
     try:
         if suffix == ".npy":
-            try:
-                import numpy as np
-            except ImportError as error:
-                problem = f"reading {reference.path} needs NumPy"
-                raise UsageError(problem, fix="python -m pip install numpy") from error
-            return torch.from_numpy(np.load(reference.path, allow_pickle=False))
+            return _read_array(reference.path)
         if suffix in _TORCH_SUFFIXES:
+            require_written_by("torch.save", reference.path, UsageError)
             return torch.load(reference.path, map_location="cpu", weights_only=True)
         tensors = read_weights(reference.path, lambda _: True)
     except UsageError:
         raise
     except Exception as error:
-        first_line = str(error).strip().split("\n")[0]
-        raise UsageError(f"{reference.path} cannot be read: {type(error).__name__}: {first_line}") from error
+        reason, is_refused = failure_reason(error)
+        raise UsageError(
+            f"{reference.path} cannot be read: {reason}",
+            fix=_TENSORS_ALONE if is_refused else DAMAGED_TENSORS,
+        ) from error
     return _choose_tensor(tensors, reference, name)
+
+
+def _read_array(path: Path) -> torch.Tensor:
+    try:
+        import numpy as np
+    except ImportError as error:
+        raise UsageError(f"reading {path} needs NumPy", fix="python -m pip install numpy") from error
+    require_written_by("numpy.save", path, UsageError)
+    try:
+        array = np.load(path, allow_pickle=False)
+    except ValueError as error:
+        if "allow_pickle" not in str(error):
+            raise
+        raise UsageError(f"{path} holds Python objects, not numbers", fix=_NUMBERS_ALONE) from error
+    if array.dtype.kind not in "biufc":
+        raise UsageError(f"{path} holds {array.dtype}, not numbers", fix=_NUMBERS_ALONE)
+    return torch.from_numpy(array)
 
 
 def _choose_tensor(tensors: dict[str, torch.Tensor], reference: FileReference, name: str) -> torch.Tensor:

@@ -16,18 +16,20 @@ from npu_ir.errors import NpuError, SerializationError, WeightError
 from npu_ir.graph.graph import Graph
 from npu_ir.graph.requirement import require_path
 from npu_ir.serial.load import companion_file_name, read_document
-from npu_ir.serial.strict_json import Location, read_json, short_repr
+from npu_ir.serial.strict_json import DAMAGED, Location, read_json, short_repr
 from npu_ir.serial.tensor_file import read_weights
 
 SAFETENSORS = ".safetensors"
 TORCH_SUFFIXES = (".pt", ".pth", ".bin")
 WEIGHT_SUFFIXES = (SAFETENSORS, *TORCH_SUFFIXES)
 T = TypeVar("T")
-_DAMAGED = "check that the file is complete, or save the weights again"
+DAMAGED_TENSORS = "check that the file is complete, or save it again"
 _MORE_THAN_TENSORS = (
     "the file holds more than tensors, and no code from it is run: save model.state_dict() instead"
 )
 _INDEX_SUFFIX = ".index.json"
+_BEGINNINGS = {"torch.save": (b"PK\x03\x04", b"\x80"), "numpy.save": (b"\x93NUMPY",)}
+_OTHER_INDEX = "get the index again from where the weights come from"
 # The files to look for in a folder, in order of preference (the names that Hugging Face uses).
 _PREFERRED_FILES = (
     "model.safetensors.index.json",
@@ -44,6 +46,7 @@ def _read_checkpoint(path: Path, wanted: Callable[[str], bool]) -> dict[str, tor
     _require_file(path)
     if path.suffix.lower() == SAFETENSORS:
         return _read(lambda: read_weights(path, wanted), path)
+    require_written_by("torch.save", path, WeightError)
     mmap = zipfile.is_zipfile(path)  # files of torch < 1.6 are not zip archives, and cannot be mapped
     content = _read(lambda: torch.load(path, map_location="cpu", weights_only=True, mmap=mmap), path)
     return {name: tensor for name, tensor in _find_state_dict(content, path).items() if wanted(name)}
@@ -63,18 +66,40 @@ def _read(read: Callable[[], T], path: Path) -> T:
     try:
         return read()
     except NpuError as error:
-        raise WeightError(error.message, where=error.where or str(path), fix=_DAMAGED) from error
+        raise WeightError(error.message, where=error.where or str(path), fix=DAMAGED_TENSORS) from error
     except Exception as error:
-        # safetensors, zipfile and pickle raise arbitrary exceptions on damaged files.
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        is_refused = "weights_only" in str(error) or "Weights only" in str(error)
-        if is_refused:  # what follows is advice to run the code in it, in colours of a terminal
-            reason = reason.partition(". ")[0]
+        reason, is_refused = failure_reason(error)
         raise WeightError(
-            f"the file cannot be read as weights: {reason[:300]}",
+            f"the file cannot be read as weights: {reason}",
             where=str(path),
-            fix=_MORE_THAN_TENSORS if is_refused else _DAMAGED,
+            fix=_MORE_THAN_TENSORS if is_refused else DAMAGED_TENSORS,
         ) from error
+
+
+def require_written_by(writer: str, path: Path, error: type[NpuError]) -> None:
+    """Raise an ``error`` unless a file begins as ``torch.save`` or ``numpy.save`` writes it.
+
+    The libraries take anything else for a pickle, and advise to run the code in it.
+    """
+    with path.open("rb") as file:
+        start = file.read(6)
+    if not start.startswith(_BEGINNINGS[writer]):
+        begins = f"begins with {start!r}" if start else "is empty"
+        raise error(
+            f"{path.name} is not what {writer} writes: it {begins}", where=str(path), fix=DAMAGED_TENSORS
+        )
+
+
+def failure_reason(error: Exception) -> tuple[str, bool]:
+    """Return why a library cannot read a file of tensors, in a line, and whether that is for code in it.
+
+    safetensors, zipfile, NumPy and pickle raise arbitrary exceptions on damaged files.
+    """
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    is_refused = "weights_only" in str(error) or "Weights only" in str(error)
+    if is_refused:  # what follows is advice to run the code in it, in colours of a terminal
+        reason = reason.partition(". ")[0]
+    return reason[:300], is_refused
 
 
 def _find_state_dict(content: Any, path: Path) -> dict[str, torch.Tensor]:
@@ -215,7 +240,7 @@ def _load_shards(index: Path, wanted: Callable[[str], bool]) -> dict[str, torch.
 
 def _weight_map(index: Path) -> dict[str, str]:
     """Return the shard of each tensor, the name of a file in the same folder."""
-    content = _read_or_raise(read_json, index)
+    content = _read_or_raise(read_json, index, _OTHER_INDEX)
     shards: Any = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(shards, dict):
         raise WeightError(
@@ -227,7 +252,7 @@ def _weight_map(index: Path) -> dict[str, str]:
             raise WeightError(
                 f"{short_repr(shard)} is not the name of a weights file in the same folder",
                 where=f"{index}: weight_map[{short_repr(name)}]",
-                fix="get the index again from where the weights come from",
+                fix=_OTHER_INDEX,
             )
     return shards
 
@@ -252,8 +277,9 @@ def _weights_of_document(path: Path) -> Path:
     return path.with_name(name)
 
 
-def _read_or_raise(read: Callable[[Path], Any], path: Path) -> Any:
+def _read_or_raise(read: Callable[[Path], Any], path: Path, if_damaged: str = DAMAGED) -> Any:
     try:
         return read(path)
     except SerializationError as error:
-        raise WeightError(error.message, where=error.where or str(path), fix=error.fix) from error
+        fix = if_damaged if error.fix == DAMAGED else error.fix
+        raise WeightError(error.message, where=error.where or str(path), fix=fix) from error
