@@ -1,6 +1,7 @@
 """Types and memory of values."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 from hypothesis import given
 from torch import Tensor, zeros
 
-from npu_ir import ParseError, ScalarType, TensorType
+from npu_ir import GraphError, ParseError, ScalarType, TensorType
 from npu_ir.core.storage import (
     address_range,
     element_span,
@@ -46,6 +47,17 @@ def test_every_dtype_has_a_short_and_a_long_name_of_its_own() -> None:
     assert len({dtype_name(dtype) for dtype in DTYPES}) == len(DTYPES)
     assert (dtype_name(torch.half), dtype_name(torch.cfloat)) == ("f16", "c64")
     assert not is_dtype_name("half")
+
+
+@each_row("arguments, given", {
+    "swapped": ((torch.float32, (2, 3)), r"not torch\.float32, \(2, 3\)\n  fix: .*in this order"),
+    "a size": ((2, torch.float32), r"not 2, torch\.float32"),
+    "a list of sizes": (([2], torch.float32), r"not \[2\], torch\.float32"),
+    "a stride": (((2,), torch.float32, 1), r"not \(2,\), torch\.float32, 1"),
+})  # fmt: skip
+def test_a_type_of_something_else_is_refused(arguments: tuple[Any, ...], given: str) -> None:
+    with pytest.raises(GraphError, match=f"a tensor has a tuple of sizes and a dtype, {given}"):
+        TensorType(*arguments)
 
 
 def test_an_unknown_dtype_is_refused_with_the_known_ones() -> None:

@@ -9,6 +9,7 @@ import torch
 
 from npu_ir import (
     ExportError,
+    GraphError,
     Interpreter,
     NpuError,
     ParseError,
@@ -21,6 +22,7 @@ from npu_ir import (
     draw,
     draw_diff,
     extract_ir,
+    format_ir,
     load_ir,
     load_weights,
     migrate_ir,
@@ -110,3 +112,9 @@ def test_a_graph_is_verified_with_weights_by_name(weights: Any) -> None:
 def test_the_text_of_a_graph_is_a_string(text: Any) -> None:
     with pytest.raises(ParseError, match="the text of a graph is a string, not"):
         parse_ir(text)
+
+
+@pytest.mark.parametrize("graph", [None, "net.json", MODEL])
+def test_only_a_graph_has_a_text_form(graph: Any) -> None:
+    with pytest.raises(GraphError, match=f"expected a graph, got {type(graph).__name__}\n  fix: load_ir"):
+        format_ir(graph)

@@ -220,6 +220,9 @@ REFUSED: dict[str, dict[str, tuple[Callable[[Graph], object], str]]] = {
         "read": (lambda g: g.erase(g.node("relu")), "%relu is still read by add"),
         "returned": (lambda g: g.erase(g.node("add")), "%add is still read by the results"),
         "foreign": (lambda g: g.erase(graph().node("add")), "node 'add' is not in graph 'g'"),
+        "nothing": (lambda g: g.erase(None),
+            "expected a node of graph 'g', got NoneType\n  fix: graph.nodes has them"),
+        "a value": (lambda g: g.erase(g.value("relu")), "expected a node of graph 'g', got Value"),
         "to copy": (lambda g: g.subgraph([graph().node("relu")]), "node 'relu' is not in graph 'g'"),
     },
     "a replacement": {
@@ -228,6 +231,8 @@ REFUSED: dict[str, dict[str, tuple[Callable[[Graph], object], str]]] = {
         "number": (lambda g: g.replace_all_uses(g.value("x"), g.value("free")), "%free is int, it cannot"),
         "of a number": (lambda g: g.replace_all_uses(g.value("free"), g.value("x")), "%free, which is int"),
         "foreign": (lambda g: g.replace_all_uses(graph().value("x"), g.value("x")), "%x is not a value of"),
+        "a name": (lambda g: g.replace_all_uses("x", g.value("x")),
+            "expected a value of graph 'g', got str\n  fix: graph.values has them"),
         "by foreign": (lambda g: g.replace_all_uses(g.value("x"), graph().value("x")), "%x is not a value"),
         "in the prologue": (lambda g: g.replace_all_uses(g.value("w"), g.value("x")),
             "node 'first' of the prologue cannot read %x"),

@@ -219,6 +219,7 @@ def test_a_node_with_regions_does_not_match() -> None:
     (lambda: Rule("r", relu(x), aten.exp.default), "not a value"),
     (lambda: Rule("r", relu(x), (x, 3)), "the replacement is 3, not a value"),
     (lambda: Rule("r", relu(x), one_of(x, relu(x))), "the replacement is .*, not a value"),
+    (lambda: one_of(), r"one_of\(\) has no terms: it would match nothing\n  fix: give terms"),
     (lambda: Rule("r", relu(x), add(one_of(x, relu(x)), x)), "one_of is for patterns"),
     (lambda: Rule("r", functools.reduce(lambda term, _: relu(term), range(200), x), x),
         "nested deeper than 100"),

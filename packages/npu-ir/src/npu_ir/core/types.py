@@ -108,12 +108,23 @@ class TensorType:
         dtype: Element type.
         strides: In elements; None if the tensor is contiguous (row-major), or not strided.
         layout: ``torch.strided``, or the layout of a sparse tensor.
+
+    Raises:
+        GraphError: Sizes or strides are not a tuple; what is in it is checked with the graph.
     """
 
     shape: tuple[Dim, ...]
     dtype: torch.dtype
     strides: tuple[Dim, ...] | None = None
     layout: torch.layout = torch.strided
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.shape, tuple) and isinstance(self.strides, (tuple, type(None)))):
+            given = self.shape, self.dtype, *(() if self.strides is None else (self.strides,))
+            raise GraphError(
+                f"a tensor has a tuple of sizes and a dtype, not {', '.join(map(repr, given))}",
+                fix="give them in this order: TensorType((2, 3), torch.float32)",
+            )
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> TensorType:

@@ -529,5 +529,10 @@ class Graph(Signature):
             )
 
     def _require_own_node(self, node: OpNode) -> None:
+        if not isinstance(node, OpNode):
+            raise GraphError(
+                f"expected a node of graph {self.name!r}, got {type(node).__name__}",
+                fix="graph.nodes has them",
+            )
         if node._graph is not self:
             raise GraphError(f"node {node.name!r} is not in graph {self.name!r}")

@@ -450,6 +450,11 @@ class Signature:
         return unique_name(taken, self._counters, name)
 
     def _require_own_value(self, value: Value) -> None:
+        if not isinstance(value, Value):
+            raise GraphError(
+                f"expected a value of graph {self.name!r}, got {type(value).__name__}",
+                fix="graph.values has them",
+            )
         if self._values.get(value.name) is not value:
             raise GraphError(f"%{value.name} is not a value of graph {self.name!r}")
 

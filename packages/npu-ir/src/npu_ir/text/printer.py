@@ -32,6 +32,7 @@ from npu_ir.core.literals import format_literal
 from npu_ir.core.naming import short_name
 from npu_ir.core.node import OpNode, Value
 from npu_ir.core.structure import LEAF, Structure
+from npu_ir.errors import GraphError
 from npu_ir.ops.arguments import RECORD_ATTRS
 from npu_ir.text.data import format_data
 from npu_ir.text.lexer import quote_name, quote_op_type, quote_word
@@ -42,7 +43,15 @@ if TYPE_CHECKING:
 
 
 def format_ir(graph: Graph, *, provenance: bool = False) -> str:
-    """Return the text form of ``graph``; with ``provenance``, a comment says where each node comes from."""
+    """Return the text form of ``graph``; with ``provenance``, a comment says where each node comes from.
+
+    Raises:
+        GraphError: It is not a graph.
+    """
+    if not hasattr(graph, "arguments"):  # its class is in a folder above
+        raise GraphError(
+            f"expected a graph, got {type(graph).__name__}", fix="load_ir(path) reads one from a file"
+        )
     return "\n".join(_lines(graph, provenance)) + "\n"
 
 

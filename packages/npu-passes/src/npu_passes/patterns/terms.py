@@ -194,7 +194,12 @@ def one_of(*options: Term) -> OneOf:
     """Return a term that matches any of the given terms, which are tried in this order.
 
     It is for use in patterns. Wildcards of alternatives that are not taken are None.
+
+    Raises:
+        PassError: There are no terms.
     """
+    if not options:
+        raise PassError("one_of() has no terms: it would match nothing", fix="give terms: one_of(x, y)")
     return OneOf(options)
 
 
