@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from npu_ir import extract_ir
-from npu_runtime import IRExecutor
+from npu_runtime import IRExecutor, TrainStep
 from tests.support.backends.host_checks import check_on_host, check_training_on_host
 from tests.support.backends.native_backends import HOST
 from tests.support.corpus.case import Function
@@ -130,6 +130,19 @@ class Attention(torch.nn.Module):
         q, k, v = (heads_of(part, 3) for part in self.qkv(x).chunk(3, -1))
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.out(mixed.transpose(1, 2).flatten(2))
+
+
+def test_a_lone_key_has_no_gradient_and_nor_has_its_query() -> None:
+    torch.manual_seed(0)
+    model, x = Attention(), torch.randn(3, 1, 24)
+    before = model.qkv.weight.detach().clone()
+
+    # Its steps are as long for noise as for any other gradient.
+    TrainStep(model, torch.optim.Adam(model.parameters()), F.mse_loss, backend=HOST)(x, x)
+
+    changed = (model.qkv.weight != before).any(1)
+    assert not changed[:48].any()
+    assert changed[48:].all()
 
 
 def test_attention_trains_as_in_pytorch() -> None:

@@ -87,3 +87,27 @@ def test_elements_that_are_not_defined_are_native(op_type: str) -> None:
     assert op_type in RULES
     assert HOST.supports(node) is None
     assert IRExecutor(graph, backend="host")(INTEGERS).count_nonzero() == 0
+
+
+@pytest.mark.parametrize("source", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_floats_that_no_integer_is_become_those_that_aten_makes_of_them(source: torch.dtype) -> None:
+    numbers = [
+        float("nan"),
+        float("inf"),
+        -float("inf"),
+        3e9,
+        -3e9,
+        5.5e9,
+        1e20,
+        70000.5,
+        300.7,
+        -300.7,
+        -1.0,
+    ]
+    x = torch.tensor(numbers * 7, dtype=torch.float64).to(source)
+    targets = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+    graph = extract_ir(Function(lambda x: [x.to(target) for target in targets]), (x,))
+    converted = IRExecutor(graph, backend="host", passes=None)(x)
+
+    assert all(torch.equal(own, x.to(target)) for own, target in zip(converted, targets, strict=True))

@@ -1,5 +1,7 @@
 """What `backend="auto"` leaves to ATen: what costs more than it gains."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -10,6 +12,7 @@ from npu_cuda.backend.native import PricedCudaBackend
 from npu_ir import OpNode, extract_ir
 from npu_runtime import IRExecutor
 from npu_runtime.backends.registry import find_backend
+from tests.support.corpus.case import Function
 from tests.support.rows import each_row
 
 PRICED = HostBackend().by_cost()
@@ -97,6 +100,26 @@ def test_contiguous_images_stay_with_aten_until_weights_are_packed() -> None:
 
     assert nodes_by_backend(model, image) == {"aten": {"conv2d"}}
     assert "packed_conv2d" in nodes_by_backend(model, image, passes="host")["host"]
+
+
+@each_row("function, x", {
+    "an image to channels-last": (lambda x: x.permute(0, 2, 3, 1).contiguous(), torch.randn(1, 32, 64, 64)),
+    "truth values to floats": (lambda x: x.to(torch.float32), torch.randn(256, 256) > 0),
+    "a transposed matrix": (lambda x: x.t().reshape(-1), torch.randn(256, 256)),
+})  # fmt: skip
+def test_a_large_copy_is_not_taken_for_a_view(function: Callable[[Tensor], Tensor], x: Tensor) -> None:
+    assert nodes_by_backend(Function(function), x).keys() == {"host"}
+
+
+@each_row("function, x", {
+    "bytes": (lambda x: x + x, torch.ones(512, 512, dtype=torch.int8)),
+    "truth values": (lambda x: ~x, torch.ones(512, 512, dtype=torch.bool)),
+    "a function of float64": (torch.exp, torch.randn(512, 512, dtype=torch.float64)),
+})  # fmt: skip
+def test_dtypes_that_aten_has_vectors_of_stay_with_it(
+    function: Callable[[Tensor], Tensor], x: Tensor
+) -> None:
+    assert nodes_by_backend(Function(function), x).keys() == {"aten"}
 
 
 class SoftmaxGradient(nn.Module):

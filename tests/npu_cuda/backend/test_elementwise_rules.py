@@ -122,6 +122,26 @@ def test_what_pytorch_computes_otherwise_is_refused(call: str, reason: str) -> N
     assert reason in answer
 
 
+@each_row("function, dtypes", {
+    "a difference": (torch.sub, (torch.bool, torch.int8)),
+    "of a number": (lambda x: 2 - x, (torch.bool,)),
+    "an absolute value": (torch.abs, (torch.bool,)),
+    "relu": (torch.relu, (torch.bool,)),
+    "a power": (torch.pow, (torch.bool, torch.bool)),
+    "a product that is added": (torch.addcmul, (torch.bool,) * 3),
+    "a quotient that is added": (torch.addcdiv, (torch.float32, torch.bool, torch.bool)),
+})  # fmt: skip
+def test_truth_values_that_pytorch_refuses_are_left_to_it(
+    function: Any, dtypes: tuple[torch.dtype, ...]
+) -> None:
+    tensors = tuple(torch.tensor([1, 0]).to(dtype) for dtype in dtypes)
+    (node,) = extract_ir(Function(function), tensors).nodes
+
+    with pytest.raises((RuntimeError, NotImplementedError), match=r"not supported|not implemented|no longer"):
+        function(*tensors)
+    assert "truth values" in str(HOST.supports(node))
+
+
 @pytest.mark.parametrize(("dtype", "number"), [("u8", -1), ("i8", 200), ("i32", 2**31)])
 def test_a_number_that_is_out_of_the_range_of_the_result_is_refused(dtype: str, number: int) -> None:
     text = (

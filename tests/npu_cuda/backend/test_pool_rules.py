@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from npu_cuda.backend import HostBackend
-from npu_ir import extract_ir
+from npu_ir import ExecutionError, extract_ir
 from npu_runtime import IRExecutor, TrainStep
 from tests.support.backends.host_checks import strides_of
 from tests.support.corpus.case import Function
@@ -178,3 +178,12 @@ def test_pools_of_integers_stay_with_aten() -> None:
     graph = extract_ir(Function(lambda x: F.max_pool2d(x, 2)), (torch.arange(32).reshape(1, 2, 4, 4),))
 
     assert "a tensor is int64, not a float" in str(HOST.supports(graph.nodes[0]))
+
+
+@each_row("mode", ["nearest", "nearest-exact", "bilinear"])
+def test_an_interpolation_to_no_elements_raises_the_error_of_pytorch(mode: str) -> None:
+    x = torch.ones(1, 1, 2, 2)
+    graph = extract_ir(Function(lambda x: F.interpolate(x, scale_factor=1 / 3, mode=mode)), (x,))
+
+    with pytest.raises(ExecutionError, match="Input and output sizes should be greater than 0"):
+        IRExecutor(graph, backend="host", passes=None)(x)

@@ -54,8 +54,6 @@ struct DifferentiateBlock : ScoreLoop<kBytes, kVectors> {
 
   // Makes scores p, and the gradients of p those of the scores.
   static NPU_INLINE void differentiate(const Block& b, int64_t count) {
-    // The weight of a lone key is 1, whatever its score is: dp and delta differ in the order of their sums alone.
-    const V scale(b.keys == 1 ? 0.0 : double(b.scale));
     for (int64_t column = 0; column < kColumns; column += kLanes) {
       const V lse = load(b.lse + column), delta = load(b.delta + column);
       for (int64_t row = 0; row < count; ++row) {
@@ -64,7 +62,7 @@ struct DifferentiateBlock : ScoreLoop<kBytes, kVectors> {
         const V exponent = load(score) - lse;  // above 0, if the logarithm is not that of these scores
         const V weight = select(exponent < V(-87.0), V(0.0), exp(exponent));
         store(weight, score);
-        store(weight * (load(gradient) - delta) * scale, gradient);
+        store(weight * (load(gradient) - delta) * V(double(b.scale)), gradient);
       }
     }
   }

@@ -93,6 +93,9 @@ def _lower_gradient(node: OpNode) -> Lowered:
     ranks = [tensor_type(tensor).rank for tensor in build.present("query", "key", "value")]
     if ranks != [_AXES] * 3:
         return f"AttentionGradient takes tensors of 4 axes, not of {ranks}"
+    if tensor_type(build.tensors["key"]).shape[2] == 1:
+        # Here they are differences of sums in another order: noise, of which Adam makes a step of full size.
+        return "the gradients of q and k are exactly 0 for a single key"
     tensors = build.present(*_GRADIENT_TENSORS)
     return build.add("AttentionGradient", tensors, node.outputs, **_attrs(node))
 

@@ -61,7 +61,7 @@ def _require_other_file(option: str, path: Path, content: str, read: Iterable[Pa
 
 
 def _companions(file: Path, *keys: str) -> Iterator[Path]:
-    """Yield the files beside a graph that have its tensors; none if it is no graph, which is found later."""
+    """Yield the files beside a graph that have its tensors; of a file that is not a graph, nothing."""
     if file.suffix in (".safetensors", ".pt", ".npy"):
         return
     try:

@@ -138,6 +138,9 @@ def maps() -> Iterator[Case]:
         yield case(f"{name}, rows", [(7, 5)], (9, 5), attrs={"mode": mode, "start0": -1})
         backwards = {"mode": mode, "start0": 6, "step0": -1}
         yield case(f"{name}, backwards", [(5,)], (8,), attrs=backwards)
+    yield case("wrapped many times", [(2, 3)], (5, 31), attrs={"mode": 2, "start1": -4})
+    around = {"mode": 1, **{f"start{axis}": -1 for axis in range(4)}}
+    yield case("filled around four axes", [(2, 3, 1, 5), ()], (4, 5, 3, 7), attrs=around)
     yield case("repeated along new axes", [(3,)], (2, 2, 7), attrs={"mode": 2})
     yield case("an axis of size 1, beside it", [(3, 1), ()], (3, 1), attrs={"mode": 1, "start1": -1})
     yield case("an outer axis of size 1, beside it", [(1, 4)], (1, 4), attrs={"mode": 4, "start0": 3})
