@@ -8,5 +8,6 @@ if(NPU_WERROR)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   list(APPEND cxx_warnings -Wno-restrict -Wno-stringop-overflow)  # wrong about strings that are added (GCC bug 105329)
+  target_link_options(_C PRIVATE -Wno-stringop-overflow)  # where it optimizes when it links
 endif()
 target_compile_options(_C PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${cxx_warnings}>" "$<$<COMPILE_LANGUAGE:CUDA>:${cuda_warnings}>")

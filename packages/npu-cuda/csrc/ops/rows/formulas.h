@@ -119,6 +119,7 @@ template <int kAffine>
 struct NormFormula {
   using Reductions = Steps<Mean, Deviation>;
   static constexpr int kInputs = 1 + kAffine, kGiven = 0, kMade = 2, kFirstNumber = 0;
+  static constexpr int kReduced = 1;  // inputs that reductions read; without it all
   static constexpr bool kHasResult = true, kIsOnePass = false;
   template <class V>
   static NPU_INLINE V result(const V* in, V, const V* s) {

@@ -47,6 +47,13 @@ NPU_INLINE Value<Lane> joined_lanes(V value) {
   }
 }
 
+// The first inputs of a formula that its reductions read.
+template <class F>
+constexpr int reduced_inputs() {
+  if constexpr (requires { F::kReduced; }) return F::kReduced;
+  else return F::kInputs;
+}
+
 template <class F, class Lane, int kBytes, bool kResident>
 struct RowPasses : VectorsOf<Lane, kBytes> {
   using Base = VectorsOf<Lane, kBytes>;
@@ -127,13 +134,14 @@ struct RowPasses : VectorsOf<Lane, kBytes> {
     return joined_lanes<Step::is_sum, Lane>(pair);
   }
 
+  // In blocks, of which so many inputs are loaded.
   template <class Each>
-  NPU_INLINE void each_block(Each each) {
+  NPU_INLINE void each_block(int inputs, Each each) {
     const int64_t width = rows.width();
     if constexpr (kResident) return each(int64_t{0}, width);
     for (int64_t at = 0; at < width; at += kBlock) {
       const int64_t n = std::min(kBlock, width - at);
-      blocks.load(at, n);
+      blocks.load(at, n, inputs);
       each(at, n);
     }
   }
@@ -143,7 +151,7 @@ struct RowPasses : VectorsOf<Lane, kBytes> {
     for (int k = 0; k < kNumbers; ++k) numbers[k] = Base::all(s[k]);
     V totals[kUnroll];
     for (V& total : totals) total = Base::all(N::of(none<Step>()));
-    each_block([&](int64_t, int64_t n) __attribute__((always_inline)) { add_block<Step>(n, totals); });
+    each_block(reduced_inputs<F>(), [&](int64_t, int64_t n) __attribute__((always_inline)) { add_block<Step>(n, totals); });
     // As a small vector: its functions are code here, those of single numbers calls of the library.
     Small finished[kNumbers];
     for (int k = 0; k < kNumbers; ++k) finished[k] = small(s[k]);
@@ -193,10 +201,10 @@ struct RowPasses : VectorsOf<Lane, kBytes> {
   NPU_INLINE void run_row(Steps<Each...>, Lane* sums) {
     for (N& number : s) number = N(0);
     for (int i = 0; i < F::kGiven; ++i) s[F::kFirstNumber + i] = N::of(blocks.read_number<Lane>(i));
-    if constexpr (kResident) blocks.load(0, rows.width());
+    if constexpr (kResident) blocks.load(0, rows.width(), F::kInputs);
     (reduce<Each>(), ...);
     for (int k = 0; k < kNumbers; ++k) numbers[k] = Base::all(s[k]);
-    each_block([&](int64_t at, int64_t n) __attribute__((always_inline)) {
+    each_block(F::kInputs, [&](int64_t at, int64_t n) __attribute__((always_inline)) {
       if constexpr (F::kGiven > 0) {
         if (sums) add_to_sums(sums + at, sums + rows.width() + at, n);
       }

@@ -20,6 +20,15 @@ HostOperand operand_of(const OpCall& call, const TensorDesc& tensor, Class type)
           false};
 }
 
+// Columns that follow one another, through all axes.
+bool is_row(const Nest& columns, int i) {
+  int64_t next = 1;
+  for (int axis = 0; axis < columns.rank; next *= columns.shape[axis++]) {
+    if (columns.shape[axis] != 1 && columns.strides[i][axis] != next) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 HostRows host_rows_of(const OpCall& call, const RowCall& divided, Class type) {
@@ -31,8 +40,7 @@ HostRows host_rows_of(const OpCall& call, const RowCall& divided, Class type) {
   bool has_buffers = false;
   for (int i = 0; i <= divided.inputs; ++i) {
     made.along[i] = operand_of(call, *divided.along[i], type);
-    const bool is_row = made.columns.rank == 1 && (made.columns.strides[i][0] == 1 || made.width() == 1);
-    made.along[i].is_direct &= is_row;
+    made.along[i].is_direct &= is_row(made.columns, i);
     made.along[i].is_fixed = made.rows.is_constant(i);
     has_buffers |= !made.along[i].is_direct;
   }

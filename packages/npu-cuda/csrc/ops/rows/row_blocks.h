@@ -58,11 +58,12 @@ class RowBlocks {
     if (rows_.rows.rank > 1) return find_row();
     for (int i = 0; i <= rows_.inputs; ++i) starts_[i] += rows_.rows.strides[i][0] * rows_.along[i].bytes;
   }
-  void load(int64_t at, int64_t n) {
+  // The result, and the first `inputs` of a block.
+  void load(int64_t at, int64_t n, int inputs) {
     for (int i = 0; i <= rows_.inputs; ++i) {
       const HostOperand& operand = rows_.along[i];
       if (operand.is_direct) along[i] = starts_[i] + at * operand.bytes;
-      else if (i < rows_.inputs) gather(i, at, n);
+      else if (i < inputs) gather(i, at, n);
     }
   }
   void store(int64_t at, int64_t n) {
