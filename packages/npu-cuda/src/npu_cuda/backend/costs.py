@@ -33,8 +33,8 @@ _CONVOLUTIONS = ("Conv", "ConvWeightGradient")
 _CHANNELS_LAST, _CHANNELS_FIRST = 1.2, 3.0
 # Products of floats other than float32: ATen's use instructions that multiply tiles.
 _PRODUCT, _OTHER_PRODUCTS = "Gemm", 3.0
-# Pointwise ops compute integers in 8 bytes: ATen's have vectors of each dtype. Truth values, of which it is as
-# true, are left out: masks are a small part of a model, and to leave a native program for them costs more.
+# Pointwise ops compute integers in 8 bytes: ATen's have vectors of each dtype. Truth values are left out:
+# masks are a small part of a model, and to leave a native program for them costs more.
 _NARROW_INTEGERS, _NARROW = frozenset({"uint8", "int8", "int16", "int32"}), 5.0
 # Functions of float64 are those of the C library, for one number after another.
 _FUNCTIONS = frozenset({"cos", "erf", "exp", "expm1", "log", "log1p", "pow", "sigmoid", "sin", "tanh"})
