@@ -1,8 +1,8 @@
 # The host computes with vectors of numbers: functions of the C library become instructions where they need not report
 # errors, and a multiplication and an addition become one instruction, also in builds of the emulator. Calls go through
-# pointers, so that there is nothing to optimize across files. The headers of GCC 12 for AVX-512
-# warn of themselves (GCC bug 105593). Optimized in quick builds, too: those
-# for `nox -s tests` are to have the loops of a release, and with AddressSanitizer GCC 12 misaligns vectors at -O0.
+# pointers, so that there is nothing to optimize across files. The headers of GCC 12 for AVX-512 warn of themselves (GCC
+# bug 105593). Optimized in quick builds, too: those for `nox -s tests` are to have the loops of a release, and with
+# AddressSanitizer GCC 12 misaligns vectors at -O0.
 file(GLOB HOST_VECTORS CONFIGURE_DEPENDS csrc/ops/pointwise/host_*.cpp csrc/ops/reduce/host_*.cpp csrc/ops/rows/host_*.cpp
      csrc/ops/gemm/host_*.cpp csrc/ops/conv/host_*.cpp csrc/ops/attention/host_*.cpp
      csrc/ops/quantized/host_*.cpp csrc/ops/recurrent/host_*.cpp)

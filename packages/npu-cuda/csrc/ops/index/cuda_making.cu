@@ -134,14 +134,14 @@ Status load_arange(const OpCall& call, void** state) {
 
 std::vector<KernelPtr> making_cuda_kernels() {
   return {make_kernel({kAxisMap, "axis_map.any.cuda", DeviceType::Cuda},
-                 {supported_near<axis_map_supported>, launch_map, nullptr, nullptr, load_map}),
+                      {supported_near<axis_map_supported>, launch_map, nullptr, nullptr, load_map}),
           make_kernel({kTriangle, "triangle.any.cuda", DeviceType::Cuda},
-                 {supported_near<triangle_supported>, launch_triangle, nullptr, nullptr, load_triangle}),
+                      {supported_near<triangle_supported>, launch_triangle, nullptr, nullptr, load_triangle}),
           make_kernel({kOneHot, "one_hot.any.cuda", DeviceType::Cuda},
-                 {supported_near<one_hot_supported>, launch_one_hot, nullptr, nullptr,
-                  load_kernel<one_hot_items>}),
+                      {supported_near<one_hot_supported>, launch_one_hot, nullptr, nullptr,
+                       load_kernel<one_hot_items>}),
           make_kernel({kArange, "arange.any.cuda", DeviceType::Cuda},
-                 {supported_near<arange_supported>, launch_arange, nullptr, nullptr, load_arange})};
+                      {supported_near<arange_supported>, launch_arange, nullptr, nullptr, load_arange})};
 }
 
 }  // namespace npu::indexing

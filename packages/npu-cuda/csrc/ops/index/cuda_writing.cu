@@ -188,12 +188,12 @@ uint64_t workspace_of(const OpCall& call) {
 std::vector<KernelPtr> writing_cuda_kernels() {
   return {
       make_kernel({kIndexPut, "index_put.any.cuda", DeviceType::Cuda},
-             {supported_near<put_supported>, launch_put, nullptr, workspace_of<2>, load_put}),
+                  {supported_near<put_supported>, launch_put, nullptr, workspace_of<2>, load_put}),
       make_kernel({kEmbeddingBwd, "embedding_bwd.any.cuda", DeviceType::Cuda},
-             {supported_near<embedding_bwd_supported>, launch_embedding_bwd, nullptr, workspace_of<1>,
-              load_embedding_bwd}),
+                  {supported_near<embedding_bwd_supported>, launch_embedding_bwd, nullptr, workspace_of<1>,
+                   load_embedding_bwd}),
       make_kernel({kScatter, "scatter.any.cuda", DeviceType::Cuda},
-             {supported_near<scatter_supported>, launch_scatter, nullptr, workspace_of<1>, load_scatter})};
+                  {supported_near<scatter_supported>, launch_scatter, nullptr, workspace_of<1>, load_scatter})};
 }
 
 }  // namespace npu::indexing

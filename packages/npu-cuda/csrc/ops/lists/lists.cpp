@@ -124,7 +124,7 @@ void Elements::read_numbers(int i, char* attrs) const {
   for (size_t k = 0; has_numbers() && k < numbers_.size(); ++k) {
     const TensorDesc& tensor = number(int(k), i);
     const double value = tensor.dtype == npu::kFloat32 ? double(*static_cast<const float*>(tensor.data))
-                                                  : *static_cast<const double*>(tensor.data);
+                                                       : *static_cast<const double*>(tensor.data);
     const auto narrow = static_cast<float>(value);
     if (numbers_[k].code == 'd') std::memcpy(attrs + numbers_[k].offset, &value, sizeof(value));
     else std::memcpy(attrs + numbers_[k].offset, &narrow, sizeof(narrow));
