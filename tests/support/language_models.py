@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,4 +105,13 @@ def save_language_model(folder: Path, name: str = "llama") -> None:
     tokenizer = Tokenizer(models.BPE(vocab={item: index for index, item in enumerate(alphabet)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
+
+
+def save_word_tokenizer(folder: Path, words: Sequence[str]) -> None:
+    """Write a tokenizer like that of Llama: a token is a word after a space, and the first one has none."""
+    vocabulary = {f"\u2581{word}": index for index, word in enumerate(words)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=next(iter(vocabulary))))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
     PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)

@@ -1,6 +1,7 @@
 """``npu generate`` prints what a model of transformers generates."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from npu_ir.cli import main
-from tests.support.language_models import generate, save_language_model
+from npu_ir.cli.console import escape_controls
+from tests.support.language_models import generate, save_language_model, save_word_tokenizer
 from tests.support.rows import each_row
 
 Capture = pytest.CaptureFixture[str]
@@ -24,6 +26,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def without_end(text: str) -> str:
+    """Return a text without lines and characters that have not ended: its last token is any byte."""
+    return text.rstrip("\n\ufffd")
+
+
 def test_the_text_is_that_of_transformers(folder: Path, capsys: Capture) -> None:
     text = "to be, "
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -34,7 +41,7 @@ def test_the_text_is_that_of_transformers(folder: Path, capsys: Capture) -> None
     assert main(["generate", str(folder), text, "--max-new-tokens", "9"]) == 0
 
     shown, said = capsys.readouterr()
-    assert shown.rstrip("\n") == tokenizer.decode(expected[0]).rstrip("\ufffd")
+    assert without_end(shown) == without_end(escape_controls(tokenizer.decode(expected[0])))
     assert "9 tokens, the first after" in said
 
 
@@ -48,7 +55,25 @@ def test_a_model_with_an_encoder_reads_the_text(tmp_path: Path, capsys: Capture)
 
     assert main(["generate", str(tmp_path), "to be, ", "--max-new-tokens", "9"]) == 0
 
-    assert capsys.readouterr().out.rstrip("\n") == tokenizer.decode(expected[0, 1:]).rstrip("\ufffd")
+    shown = capsys.readouterr().out
+    assert without_end(shown) == without_end(escape_controls(tokenizer.decode(expected[0, 1:])))
+
+
+@pytest.mark.parametrize(
+    ("word", "shown"),
+    [("word{}", r"word7 word7( word\d+){5}\n"), ("\x1b{}", r"\\x1b7 \\x1b7( \\x1b\d+){5}\n")],
+)
+def test_words_are_apart_and_nothing_reaches_the_terminal(
+    word: str, shown: str, tmp_path: Path, capsys: Capture
+) -> None:
+    save_language_model(tmp_path)
+    save_word_tokenizer(tmp_path, [word.format(index) for index in range(256)])
+    text = word.format(7)
+    capsys.readouterr()
+
+    assert main(["generate", str(tmp_path), f"{text} {text}", "--max-new-tokens", "5"]) == 0
+
+    assert re.fullmatch(shown, capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("form", ["int4", "int4-dynamic"])

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from npu_ir.cli.console import escape_controls
 from npu_ir.cli.options import add_backends, add_threads, integer_from
 from npu_ir.errors import UsageError
 from npu_runtime.cli.saved_graph import BACKENDS_HELP, select_backends
@@ -107,9 +108,10 @@ def run(options: argparse.Namespace) -> None:
     if has_encoder:
         decoder.encode(prompt)
         prompt = decoder.first_tokens()
-    else:
-        sys.stdout.write(options.text)
-    _print_text(decoder, tokenizer, prompt, sampling, options.max_new_tokens)
+    text = _text_streamer(tokenizer)
+    if not has_encoder:
+        text.put(prompt)
+    _print_text(decoder, text, prompt, sampling, options.max_new_tokens)
 
 
 def _length_of_cache(options: argparse.Namespace, known: int) -> int:
@@ -125,21 +127,27 @@ def _length_of_cache(options: argparse.Namespace, known: int) -> int:
     return length
 
 
-def _print_text(decoder: Decoder, tokenizer: Any, prompt: Any, sampling: Sampling, count: int) -> None:
-    tokens: list[int] = []
-    shown, first, start = "", 0.0, time.perf_counter()
+def _print_text(decoder: Decoder, text: Any, prompt: Any, sampling: Sampling, count: int) -> None:
+    made, first, start = 0, 0.0, time.perf_counter()
     for chosen in decoder.stream(prompt, max_new_tokens=count, sampling=sampling):
         first = first or time.perf_counter() - start
-        token = int(chosen[0])
-        if token in decoder.graphs.stop:
+        if int(chosen[0]) in decoder.graphs.stop:
             break
-        tokens.append(token)
-        text = tokenizer.decode(tokens)
-        if not text.endswith("\ufffd"):  # the rest of a character is in the next token
-            sys.stdout.write(text[len(shown) :])
-            sys.stdout.flush()
-            shown = text
-    sys.stdout.write("\n")
+        made += 1
+        text.put(chosen)
+    text.end()
     seconds = time.perf_counter() - start - first
-    speed = f", {(len(tokens) - 1) / seconds:.1f} tokens per second" if len(tokens) > 1 and seconds else ""
-    sys.stderr.write(f"{len(tokens)} tokens, the first after {first:.2f} s{speed}\n")
+    speed = f", {(made - 1) / seconds:.1f} tokens per second" if made > 1 and seconds else ""
+    sys.stderr.write(f"{made} tokens, the first after {first:.2f} s{speed}\n")
+
+
+def _text_streamer(tokenizer: Any) -> Any:
+    """Return the streamer of transformers, which prints whole words; here without control characters."""
+    from transformers import TextStreamer
+
+    class Printed(TextStreamer):  # type: ignore[misc,unused-ignore]
+        def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
+            sys.stdout.write(escape_controls(text) + "\n" * stream_end)
+            sys.stdout.flush()
+
+    return Printed(tokenizer, skip_special_tokens=True)
