@@ -25,6 +25,7 @@ _BY_NAME = frozenset(
         "_adaptive_avg_pool2d.default",
         "batch_norm.default",
         "constant_pad_nd.default",
+        "pad.default",
         "upsample_nearest2d.vec",
         "upsample_nearest2d.default",
         "upsample_bilinear2d.vec",
@@ -52,9 +53,7 @@ def is_layout_agnostic(node: OpNode) -> bool:
         return arguments_of(node, defaults=True)["dim"] in (1, -3) and all(map(is_image, node.inputs))
     if node.op_type in _BY_NAME:
         return is_image(node.inputs[0])
-    return _is_elementwise(node.op_type) and all(
-        is_image(value) for value in node.inputs if _rank(value) == 4
-    )
+    return is_elementwise(node.op_type) and all(is_image(value) for value in node.inputs if _rank(value) == 4)
 
 
 def is_image(value: Value) -> bool:
@@ -84,7 +83,7 @@ def _rank(value: Value) -> int:
     return value.type.rank if isinstance(value.type, TensorType) else 0
 
 
-def _is_elementwise(op_type: str) -> bool:
+def is_elementwise(op_type: str) -> bool:
     op = find_op(op_type)
     return isinstance(op, OpOverload) and op.namespace == "aten" and torch.Tag.pointwise in op.tags
 

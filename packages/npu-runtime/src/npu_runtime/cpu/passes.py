@@ -10,6 +10,7 @@ from npu_passes.library.fusion.fuse_rotary import FuseRotary
 from npu_passes.library.fusion.group_heads import GroupHeads
 from npu_runtime.cpu.batch_norm_to_sums import BatchNormToSums
 from npu_runtime.cpu.channels_last import ChannelsLast
+from npu_runtime.cpu.conv1d_to_conv2d import Conv1dToConv2d
 from npu_runtime.cpu.gelu_to_sigmoid import GeluToSigmoid
 from npu_runtime.cpu.pack_convolution import PackConvolution
 from npu_runtime.cpu.pack_linear import PackLinear
@@ -21,7 +22,7 @@ from npu_runtime.cpu.winograd import Winograd
 
 _INFERENCE: tuple[type[Pass], ...] = (ChannelsLast, Winograd, PackConvolution, PackLinear)
 _TRAINING: tuple[type[Pass], ...] = (BatchNormToSums, GeluToSigmoid, SplitLoss)
-PASSES = (*_INFERENCE, *_TRAINING, PackPanels, PackRecurrent, PackMatrix)
+PASSES = (*_INFERENCE, *_TRAINING, Conv1dToConv2d, PackPanels, PackRecurrent, PackMatrix)
 PIPELINE = Pipeline(
     "cpu",
     ",".join([DEFAULT, *(item.name for item in _INFERENCE)]),
@@ -52,6 +53,7 @@ HOST = Pipeline(
             FuseRotary.name,
             f"{FuseAttention.name}{{bfloat16_softmax=false}}",
             GroupHeads.name,
+            Conv1dToConv2d.name,
             "channels-last{for_host=true}",
             PackPanels.name,
             PackRecurrent.name,
@@ -60,6 +62,6 @@ HOST = Pipeline(
         ]
     ),
     "Ops in their parts that have kernels, the default pipeline, then RMS norms, rotary embeddings and "
-    "attention as one op, grouped heads, channels-last, weights packed for the kernels of the backend host; "
-    "those of grouped convolutions for oneDNN.",
+    "attention as one op, grouped heads, 1-d convolutions as 2-d ones, channels-last, weights packed for the "
+    "kernels of the backend host; those of grouped convolutions for oneDNN.",
 )
