@@ -21,8 +21,9 @@ def test_the_import_is_light_and_the_native_part_is_loaded_once() -> None:
 
 
 def test_every_name_that_is_exported_is_there() -> None:
-    for name in npu_cuda.LAZY:
+    for name in npu_cuda.__all__:
         assert getattr(npu_cuda, name) is not None, name
+    assert set(npu_cuda.__all__) <= set(dir(npu_cuda))
     with pytest.raises(AttributeError, match="module 'npu_cuda' has no attribute 'nothing'"):
         _ = npu_cuda.nothing
 

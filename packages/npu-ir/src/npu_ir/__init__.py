@@ -1,7 +1,7 @@
 """npu-ir: any PyTorch model as a clean, weight-free, functional graph of ATen ops."""
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 with warnings.catch_warnings():
     # Without NumPy, importing PyTorch warns; nothing here needs NumPy.
@@ -9,6 +9,7 @@ with warnings.catch_warnings():
     import torch  # noqa: F401
 
 from npu_ir.core.isolation import pause_gc
+from npu_ir.core.lazy_names import lazy_names
 
 # A collection would traverse every object PyTorch has allocated, which takes longer than these imports.
 with pause_gc():
@@ -19,15 +20,18 @@ with pause_gc():
     from npu_ir.diff import GraphDiff, diff_ir
     from npu_ir.errors import (
         BackendError,
+        CaptureWarning,
         ConversionError,
         ExecutionError,
         ExportError,
+        FactoryError,
         GraphError,
         NpuError,
         ParseError,
         PluginError,
         RegistryError,
         SerializationError,
+        UsageError,
         VerificationError,
         VisualizationError,
         WeightError,
@@ -35,6 +39,7 @@ with pause_gc():
     from npu_ir.graph.graph import Graph
     from npu_ir.interpreter.interpreter import Interpreter, execute_ir
     from npu_ir.ops import list_registered_ops, register_conversion, register_executor
+    from npu_ir.plugins.plugin_manager import PluginWarning
     from npu_ir.serial import check_compatibility, load_ir, migrate_ir, save_ir
     from npu_ir.serial.checkpoints import load_weights
     from npu_ir.serial.compatibility import CompatibilityReport
@@ -52,6 +57,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Argument",
     "BackendError",
+    "CaptureWarning",
     "CompatibilityReport",
     "Constraint",
     "ConversionError",
@@ -59,6 +65,7 @@ __all__ = [
     "ExecutionError",
     "ExportError",
     "Expr",
+    "FactoryError",
     "Graph",
     "GraphDiff",
     "GraphError",
@@ -69,6 +76,7 @@ __all__ = [
     "Origin",
     "ParseError",
     "PluginError",
+    "PluginWarning",
     "Provenance",
     "Range",
     "RegistryError",
@@ -76,6 +84,7 @@ __all__ = [
     "SerializationError",
     "Structure",
     "TensorType",
+    "UsageError",
     "Value",
     "VerificationError",
     "VerificationReport",
@@ -107,11 +116,6 @@ __all__ = [
     "write_html",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Import the drawing functions lazily, on first access: they are a quarter of the import time."""
-    if name not in ("draw", "draw_diff", "to_dot", "to_html", "to_mermaid", "to_svg", "write_html"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from npu_ir import viz
-
-    return getattr(viz, name)
+# The rest is for drawing, which is a quarter of the import time.
+_MODULES = dict.fromkeys(set(__all__) - globals().keys(), "npu_ir.viz")
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

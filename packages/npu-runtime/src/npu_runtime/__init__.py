@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from npu_ir.core.lazy_names import lazy_names
 from npu_ir.errors import BackendError
 from npu_ir.plugins.backend import Backend, BackendOp
 from npu_runtime.errors import CacheWarning, CaptureError, FallbackWarning, GenerationWarning, TracingError
@@ -91,12 +91,4 @@ _MODULES = {
     **dict.fromkeys(("Call", "CallLog"), ".training.dumps.call_log"),
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES[name], __name__), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

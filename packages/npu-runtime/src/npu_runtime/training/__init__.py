@@ -6,8 +6,9 @@ state advance in place. Open `train_step.py` first, then `compiled_step.py`.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from npu_ir.core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from npu_runtime.training.step_function import StepFunction
@@ -18,15 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["StepFunction", "TracedStep", "TrainStep", "compile_ir", "trace_step"]
 
 _MODULES = {
-    "StepFunction": "step_function",
-    "TracedStep": "tracing.traced_step",
-    "TrainStep": "train_step",
-    "compile_ir": "trace",
-    "trace_step": "trace",
+    "StepFunction": ".step_function",
+    "TracedStep": ".tracing.traced_step",
+    "TrainStep": ".train_step",
+    "compile_ir": ".trace",
+    "trace_step": ".trace",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)
