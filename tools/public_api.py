@@ -35,6 +35,7 @@ MODULES = (
     "npu_ir.ops",
     "npu_ir.testing",
     "npu_passes",
+    "npu_passes.patterns",
     "npu_passes.testing",
     "npu_runtime",
     "npu_runtime.functional",

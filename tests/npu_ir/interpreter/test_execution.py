@@ -135,3 +135,9 @@ def test_many_threads_may_run_one_interpreter() -> None:
 
     for number, found in enumerate(results):
         assert all(torch.equal(result, tensor(number + 50, 50)) for result in found)
+
+
+def test_an_interpreter_is_shown_with_its_graph() -> None:
+    graph = program("input %x: f32[2] %y: f32[2] = aten.relu.default(self=%x) return %y")
+
+    assert repr(Interpreter(graph)) == f"<Interpreter '{graph.name}': 1 nodes>"

@@ -11,6 +11,7 @@ import pytest
 import npu_cuda.testing
 import npu_ir
 import npu_ir.backend
+import npu_ir.hookspecs
 import npu_ir.testing
 import npu_passes
 import npu_passes.testing
@@ -29,7 +30,7 @@ EXAMPLE = ROOT / "examples" / "npu-plugin-example"
 PUBLIC = {
     "npu_ir": npu_ir.__all__,
     "npu_ir.backend": npu_ir.backend.__all__,
-    "npu_ir.hookspecs": ["hookimpl"],
+    "npu_ir.hookspecs": npu_ir.hookspecs.__all__,
     "npu_passes": npu_passes.__all__,
     "npu_ir.testing": npu_ir.testing.__all__,
     "npu_passes.testing": npu_passes.testing.__all__,

@@ -397,3 +397,10 @@ def test_checked_mode_lets_a_pass_do_what_its_numerics_allow(chain: Graph) -> No
 
     with pytest.raises(PassError, match=r"(?s)nudge\{factor=1.01\} changed.*within 0.001"):
         run(chain, Nudge(factor=1.01), checked=Checked())
+
+
+def test_a_result_and_a_journal_are_shown_in_a_line(chain: Graph) -> None:
+    result = run(chain, DropAlias, ReluToClamp)
+
+    assert repr(result) == "<PassResult 'chain': 4 -> 2 nodes, 4 rewrites in 3 runs of passes>"
+    assert "_refusals" not in repr(result.journal)

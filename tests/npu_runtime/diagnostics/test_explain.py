@@ -241,3 +241,9 @@ def test_what_is_not_an_executor_is_refused(item: Any, message: str) -> None:
     for look in (explain, profile):
         with pytest.raises(ExecutionError, match=f"expected an IRExecutor, {message}"):
             look(item)
+
+
+def test_an_explanation_is_shown_with_the_counts_of_its_nodes() -> None:
+    graph = parse_ir("graph one {input %x: f32[2] %y: f32[2] = aten.relu.default(self=%x) return %y}")
+
+    assert repr(explain_graph(graph, [])) == "<Explanation 'one': 1 nodes, 1 on aten>"

@@ -233,3 +233,9 @@ def test_an_input_that_an_executor_returns_is_not_overwritten() -> None:
     assert torch.equal(total, zeros(3))
     assert torch.equal(given, before)
     assert torch.equal(negated, -before)
+
+
+def test_an_executor_is_shown_with_its_graph_and_its_backends() -> None:
+    executor = IRExecutor(parse_ir(UNREAD), passes=None, backend="aten")
+
+    assert repr(executor) == "<IRExecutor 'unread': 3 nodes on cpu by aten>"

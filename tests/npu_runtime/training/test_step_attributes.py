@@ -258,3 +258,17 @@ def test_too_many_kinds_of_batches_are_told(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.warns(FallbackWarning, match="kinds of batches") as warned:
         step.run([(torch.randn(5, 3), torch.randn(5, 2))])
     assert warned[0].filename == __file__
+
+
+def test_a_step_and_its_artifact_are_shown_in_a_line() -> None:
+    model = nn.Linear(3, 2)
+    step = step_of(model)
+
+    before = repr(step)
+    step(torch.randn(4, 3), torch.randn(4, 2))
+
+    assert before == "<TrainStep: 0 specializations, no step taken>"
+    assert re.fullmatch(
+        r"<CompileArtifact '\w+': \d+ nodes, \d+ updates, planned on cpu by aten>", repr(step.artifact)
+    )
+    assert repr(step) == f"<TrainStep: 1 specializations, the last one {step.artifact!r}>"

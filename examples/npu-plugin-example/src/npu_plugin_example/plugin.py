@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from npu_ir import Converter, Value
-from npu_ir.hookspecs import hookimpl
+from npu_ir.hookspecs import OpRegistry, hookimpl
 from npu_passes import Pass, Pipeline
 
 from npu_plugin_example import ops
@@ -26,7 +26,7 @@ def npu_pipelines() -> list[Pipeline]:
 
 
 @hookimpl
-def npu_register_ops(registry: Any) -> None:
+def npu_register_ops(registry: OpRegistry) -> None:
     """Register the conversion and the execution of `rescale_bits`; `add_relu` needs neither."""
     registry.register_conversion("npu_plugin_example.rescale_bits.default")(convert_rescale)
     registry.register_executor("npu_plugin_example.rescale")(execute_rescale)

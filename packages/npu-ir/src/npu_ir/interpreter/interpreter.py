@@ -97,6 +97,9 @@ class Interpreter:
         self._prologue = Prologue(graph, bound, self._device or _CPU, observe)
         self._body = graph.body
 
+    def __repr__(self) -> str:
+        return f"<Interpreter {self.graph.name!r}: {len(self.graph)} nodes>"
+
     def run(self, *args: Any, **kwargs: Any) -> Any:
         return unflatten(self.graph.results[0], self.run_flat(args, kwargs)[0])
 

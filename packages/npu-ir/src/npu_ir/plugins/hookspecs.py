@@ -37,28 +37,27 @@ def npu_pipelines() -> list[Any]:  # type: ignore[empty-body]
 
 @hookspec
 def npu_backends() -> list[Any]:  # type: ignore[empty-body]
-    """Return the backends of this plugin, each an `npu_ir.plugins.backend.Backend` with a unique ``name``."""
+    """Return the backends of this plugin, each an `npu_ir.backend.Backend` with a unique ``name``."""
 
 
 @hookspec
 def npu_runners() -> dict[str, Any]:  # type: ignore[empty-body]
     """Return the runners of this plugin, by unique name.
 
-    Each is a function ``make(graph, weights, constants)`` that returns an
-    `npu_ir.interpreter.runners.Runner`.
+    Each is a function ``make(graph, weights, constants)`` that returns an `npu_ir.hookspecs.Runner`.
     """
 
 
 @hookspec
 def npu_doctor() -> list[Any]:  # type: ignore[empty-body]
-    """Return the checks of this plugin for ``npu doctor``: a list of `npu_ir.cli.doctor.Check`."""
+    """Return the checks of this plugin for ``npu doctor``: a list of `npu_ir.hookspecs.Check`."""
 
 
 @hookspec
 def npu_plugin_reports() -> list[Any]:  # type: ignore[empty-body]
     """Return a report on each plugin that this plugin loads from an entry-point group of its own.
 
-    A list of `npu_ir.plugins.plugin_manager.PluginReport`.
+    A list of `npu_ir.hookspecs.PluginReport`.
     """
 
 

@@ -101,9 +101,9 @@ class Journal:
     rewrites: list[Rewrite] = field(default_factory=list)
     limit: int | None = None
     failure: PassError | None = None
-    _refusals: dict[Refusal, None] = field(default_factory=dict)
-    _edits: dict[int, int] = field(default_factory=dict)
-    _open: Rewrite | None = None
+    _refusals: dict[Refusal, None] = field(default_factory=dict, repr=False)
+    _edits: dict[int, int] = field(default_factory=dict, repr=False)
+    _open: Rewrite | None = field(default=None, repr=False)
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:

@@ -306,6 +306,10 @@ class PassResult:
     converged: bool
     journal: Journal
 
+    def __repr__(self) -> str:
+        made = f"{len(self.journal.rewrites)} rewrites in {len(self.passes)} runs of passes"
+        return f"<PassResult {self.graph.name!r}: {self.before.nodes} -> {self.after.nodes} nodes, {made}>"
+
     @property
     def seconds(self) -> float:
         return sum(item.seconds for item in self.passes)

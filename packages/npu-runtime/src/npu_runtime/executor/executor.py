@@ -222,6 +222,10 @@ class IRExecutor:
         vars(twin).update(vars(self))
         return twin
 
+    def __repr__(self) -> str:
+        backends = ", ".join(backend.name for backend in self.backends)
+        return f"<IRExecutor {self.graph.name!r}: {len(self.graph)} nodes on {self.device} by {backends}>"
+
     def __reduce__(self) -> Any:
         raise SerializationError(
             "an IRExecutor cannot be copied or pickled: it is compiled, and bound to memory of its own",

@@ -200,6 +200,13 @@ class CompileArtifact(CompiledStep):
             dumps += [plan_dump(self.program.plan), call_log_dump(self.trace)]
         return write_dumps(folder, tuple(dumps))
 
+    def __repr__(self) -> str:
+        counts = f"{len(self.graph)} nodes, {len(self.graph.updates)} updates"
+        backends = ", ".join(backend.name for backend in self.backends)
+        return (
+            f"<CompileArtifact {self.name!r}: {counts}, {self.capture_state} on {self.device} by {backends}>"
+        )
+
     def __str__(self) -> str:
         counts = f"{len(self.graph)} nodes, {len(self.graph.updates)} updates"
         lines = [f"{self.name}: {counts}; {self.capture_state}"]

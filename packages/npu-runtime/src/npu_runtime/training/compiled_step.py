@@ -182,7 +182,7 @@ class CompiledStep:
         return self.runner.make_loop(numbers, slots)
 
     @property
-    def _is_steady(self) -> bool:
+    def is_steady(self) -> bool:
         """The claim that a step runs its program alone, once the first one has been taken."""
         is_plain = not self._is_random and not self._written and isinstance(self.runner, PlannedRunner)
         return is_plain and self._shared is not None and self._shared.is_installed
@@ -198,7 +198,7 @@ class CompiledStep:
             self._values = values
         return values if len(values) == len(self._scalars) else values[: len(self._scalars)]
 
-    def _write_numbers(self) -> tuple[list[str], dict[str, Any]]:
+    def write_numbers(self) -> tuple[list[str], dict[str, Any]]:
         """Return expressions of all that `current_numbers` depends on, and the groups that they name."""
         assert self._traced is not None
         return hyperparameters.write_entries(self._traced.components.optimizers, self._names)

@@ -57,6 +57,9 @@ class Specializations:
         """Return a text about each of them: how and where it runs, and why it is not captured."""
         return "\n\n".join(map(str, self._by_key.values()))
 
+    def __len__(self) -> int:
+        return len(self._by_key)
+
     def drop(self) -> None:
         """Drop all of them, and free their memory."""
         self._by_key.clear()

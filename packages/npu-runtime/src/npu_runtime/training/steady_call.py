@@ -82,7 +82,7 @@ def make_steady_call(step: CompiledStep, guards: Guards, borrow: bool) -> Steady
         guards: Guards that held when it was.
         borrow: As for `CompiledStep.step`.
     """
-    binding = write_binding(step.batch, step.device, "changed") if step._is_steady else None
+    binding = write_binding(step.batch, step.device, "changed") if step.is_steady else None
     runner = step.runner
     if binding is None or not guards.in_default_state or not isinstance(runner, PlannedRunner):
         return no_steady_call
@@ -120,7 +120,7 @@ def make_steady_call(step: CompiledStep, guards: Guards, borrow: bool) -> Steady
 
 def _write_numbers(step: CompiledStep) -> tuple[str, dict[str, Any]]:
     """Return statements that keep ``numbers`` those of `CompiledStep.current_numbers`, and what they name."""
-    entries, groups = step._write_numbers()
+    entries, groups = step.write_numbers()
     unread = object()
     last = {f"last{index}": entry for index, entry in enumerate(entries)}
     if not last:

@@ -249,6 +249,11 @@ class TrainStep:
             self._steady = None
             self._specializations.drop()
 
+    def __repr__(self) -> str:
+        current = self._specializations.current
+        state = "no step taken" if current is None else f"the last one {current!r}"
+        return f"<TrainStep: {len(self._specializations)} specializations, {state}>"
+
     def __reduce__(self) -> Any:
         raise CaptureError(
             "a TrainStep cannot be copied or pickled: it is bound to the memory of its model",

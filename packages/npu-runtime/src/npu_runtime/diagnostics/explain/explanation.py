@@ -76,10 +76,14 @@ class Explanation:
 
     graph: str
     backends: tuple[str, ...]
-    nodes: tuple[NodeExplanation, ...] = field(repr=False)
+    nodes: tuple[NodeExplanation, ...]
     prologue_nodes: int = 0
     state_in_place: tuple[str, ...] = ()
     state_copied: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        parts = [f"{total.count} on {name}" for name, total in self.totals.items()]
+        return f"<Explanation {self.graph!r}: {len(self.nodes)} nodes, {', '.join(parts)}>"
 
     @property
     def is_timed(self) -> bool:
