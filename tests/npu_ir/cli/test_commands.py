@@ -58,7 +58,8 @@ Command = Callable[..., str]
 @each_row("command, code, said", [
     (f"{EXTRACT} --name tiny", 0, ["graph       tiny\n", "inputs      x: f32[2, 3, 8, 8]\n",
         "result['scale']: always 1.0\n", "parameters  4 tensors, 120 elements, 480 B f32\n",
-        "buffers     3 tensors, 9 elements, 32 B f32, 8 B i64\n", " s to extract"]),
+        "buffers     3 tensors, 9 elements, 32 B f32, 8 B i64\n", " s to extract",
+        "saved       nothing: -o FILE saves the graph\n"]),
     ("extract net.py:Net --input 'x=f32[7]' -o broken.json", 1,
         ["npu: error: torch.export cannot capture Net: "]),
     (f"{EXTRACT} --save-weights", 2, ["npu: error: --save-weights needs a place\n  fix: give -o FILE\n"]),
@@ -82,7 +83,7 @@ Command = Callable[..., str]
         ["npu: error: aten.embedding.default failed: IndexError: index out of range"]),
     ("run bare.json", 2,
         ["npu: error: the graph needs 7 weights, and was saved without them\n  fix: --weights FILE"]),
-    ("run nothing.json --output result.txt", 2,
+    ("run nothing.json -o result.txt", 2,
         ["npu: error: results cannot be saved as 'result.txt'\n  fix: use .safetensors"]),
     ("verify net.json net.py:Net --weights net.weights.safetensors", 0,
         ["graph and model agree: 3 results and 0 mutations, max difference ",

@@ -80,6 +80,7 @@ def test_the_version_names_what_it_runs_on(npu: Command) -> None:
     ("info a --jso",
         "npu info: error: unrecognized arguments: --jso (did you mean '--json'?)\n  fix: see npu info -"),
     ("run a --imput=x b", "npu run: error: unrecognized arguments: --imput=x (did you mean '--input'?) b\n"),
+    ("new a", "npu: error: there is no command 'new' (did you mean 'new-plugin'?)\n"),
     ("extrat a", "npu: error: there is no command 'extrat' (did you mean 'extract'?)\n"),
     ("run a --int-high 0", "npu run: error: argument --int-high: '0' is not a number from 1 on\n"),
     ("run a --seed 18446744073709551616", "npu run: error: argument --seed: '18446744073709551616' is not a"),

@@ -187,7 +187,7 @@ def test_every_kind_is_written_and_its_folder_is_there() -> None:
 
 def test_a_kind_that_is_none_is_refused(capsys: Capture) -> None:
     assert main(["new-plugin", "my-own", "--kind", "backends"]) == 2
-    assert "invalid choice: 'backends' (choose from" in capsys.readouterr().err
+    assert "invalid choice: 'backends' (did you mean 'backend'?), not one of" in capsys.readouterr().err
 
 
 def test_two_kernel_libraries_name_their_attributes_differently() -> None:

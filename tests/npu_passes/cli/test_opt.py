@@ -121,6 +121,12 @@ def test_the_graph_that_the_passes_make_is_saved(model: Net, capsys: Capture) ->
     assert load_ir("net.json") != graph
 
 
+def test_a_graph_that_is_not_saved_is_said_to_be_lost(capsys: Capture) -> None:
+    assert opt("net.json", "--passes", "clamp") == 0
+
+    assert "saved   nothing: -o FILE saves the graph\n" in capsys.readouterr().out
+
+
 def test_weights_that_were_saved_with_the_graph_are_not_copied(capsys: Capture) -> None:
     assert opt("net.json", "-o", "fast.json", "--passes", "clamp") == 0
     assert opt("full.json", "--passes", "clamp") == 0

@@ -84,7 +84,7 @@ def test_sides_that_differ_end_with_1_and_are_written(
 ) -> None:
     report, folder = tmp_path / "report.json", tmp_path / "repro"
 
-    assert npu(net, wrong, "--b", "interpreter", "--json", str(report), "--repro", str(folder)) == 1
+    assert npu(net, wrong, "--b", "interpreter", "--json", str(report), "--repro-dir", str(folder)) == 1
 
     out = capsys.readouterr().out
     assert "first divergence: %mul, aten.mul.Tensor, in " in out
@@ -92,6 +92,14 @@ def test_sides_that_differ_end_with_1_and_are_written(
     assert data["first_divergence"]["name"] == "mul"
     assert data["repro"] == str(folder)
     assert (folder / "repro.py").exists()
+
+
+def test_the_folder_of_the_reproduction_may_be_given_by_its_first_name(
+    net: str, wrong: str, tmp_path: Path
+) -> None:
+    assert npu(net, wrong, "--b", "interpreter", "--repro", str(tmp_path / "repro")) == 1
+
+    assert (tmp_path / "repro" / "repro.py").exists()
 
 
 def test_a_tolerance_can_be_given(net: str, wrong: str) -> None:

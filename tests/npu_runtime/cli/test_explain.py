@@ -8,9 +8,9 @@ import torch
 
 from npu_ir import extract_ir, save_ir
 from npu_ir.cli import main
+from npu_ir.cli.json_output import write_json
 from npu_ir.errors import SerializationError
 from npu_ir.plugins import plugin_manager
-from npu_runtime.cli.saved_graph import write_json
 from tests.support.backends.picky_backends import Net, Picky, Smooth
 
 Capture = pytest.CaptureFixture[str]

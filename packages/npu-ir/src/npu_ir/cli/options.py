@@ -24,6 +24,7 @@ _COMPLETE_FILES = {
 }
 
 INT_HIGH = 2
+NOT_SAVED = "nothing: -o FILE saves the graph"
 _SEEDS = -(1 << 63), (1 << 64) - 1  # of the generators of PyTorch
 _MOST_THREADS = 1024  # more are a mistake, and starting them takes minutes
 # Suffixes of other formats of this project: a graph in such a file would be misread.
@@ -190,8 +191,9 @@ def add_threads(parser: argparse._ActionsContainer, help: str) -> None:
 
 
 def add_output(parser: argparse._ActionsContainer, *names: str, help: str, **more: Any) -> None:
-    read = functools.partial(_parse_output_path, names[-1])
-    _add_output(parser, *names, content="other", help=help, type=read, **more)
+    """Add an option that names a file to write."""
+    read = functools.partial(parse_output_path, names[-1])
+    _add_output(parser, *names, content="other", help=help, **{"type": read, **more})
 
 
 def add_executor_output(parser: argparse._ActionsContainer, help: str) -> None:
@@ -252,7 +254,7 @@ def _parse_graph_path(option: str, text: str) -> Path:
             f"{option} {text}: a graph is saved as JSON, not as {path.suffix}",
             fix=f"write {option} {path.with_suffix('.json')}",
         )
-    return _parse_output_path(option, text)
+    return parse_output_path(option, text)
 
 
 def _parse_executor_path(option: str, text: str) -> Path:
@@ -262,7 +264,7 @@ def _parse_executor_path(option: str, text: str) -> Path:
             f"{option} {text}: an executor is not saved as {path.suffix}",
             fix=f"write {option} {path.with_suffix('.npu')}",
         )
-    return _parse_output_path(option, text)
+    return parse_output_path(option, text)
 
 
 def _parse_drawing_path(option: str, text: str) -> Path:
@@ -270,7 +272,7 @@ def _parse_drawing_path(option: str, text: str) -> Path:
         require_format(Path(text))
     except VisualizationError as error:
         raise UsageError(f"{option} {text}: {error.message}", fix=error.fix) from error
-    return _parse_output_path(option, text)
+    return parse_output_path(option, text)
 
 
 def _parse_page_path(option: str, text: str) -> Path:
@@ -280,10 +282,15 @@ def _parse_page_path(option: str, text: str) -> Path:
             f"{option} {text}: a page is written to a file that ends in .html",
             fix=f"write {option} {path.with_suffix('.html')}",
         )
-    return _parse_output_path(option, text)
+    return parse_output_path(option, text)
 
 
-def _parse_output_path(option: str, text: str) -> Path:
+def parse_output_path(option: str, text: str) -> Path:
+    """Return the path of a file to write.
+
+    Raises:
+        UsageError: Nothing can be written there, or a file of Python code is there.
+    """
     path = Path(text)
     if path.is_dir():
         raise UsageError(f"{option} {text}: this is a folder", fix=f"name a file: {path / 'NAME'}")

@@ -56,9 +56,12 @@ class Parser(argparse.ArgumentParser):
         self.error(f"unrecognized arguments: {' '.join(words)}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if not isinstance(action, Commands) or value in action.choices:
-            super()._check_value(action, value)
+        if action.choices is None or value in action.choices:
             return
+        if not isinstance(action, Commands):
+            known = ", ".join(map(str, action.choices))
+            similar = did_you_mean(str(value), map(str, action.choices))
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r}{similar}, not one of {known}")
         source = install_hint("commands", value)
         similar = did_you_mean(value, action.choices) if source is None else ""
         self.error(f"there is no command {value!r}{similar}", source)

@@ -92,10 +92,11 @@ def required_names(function: Callable[..., Any]) -> list[str]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return `` (did you mean ...?)`` if a known name is similar, else the empty string."""
+    """Return `` (did you mean ...?)`` if a known name is similar or begins so, else the empty string."""
     names = list(known)
     same = [item for item in names if item.lower() == name.lower()]
-    close = same or difflib.get_close_matches(name, names, n=1)
+    longer = [item for item in names if item.startswith(f"{name}-")]
+    close = same or difflib.get_close_matches(name, names, n=1) or longer
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from npu_ir.cli.call_arguments import make_call
 from npu_ir.cli.console import print_facts
 from npu_ir.cli.failures import FAILED, OK, warn
 from npu_ir.cli.input_text import parse_inputs, parse_sizes
+from npu_ir.cli.json_output import add_json, is_text_wanted, print_or_write_json
 from npu_ir.cli.options import (
     INT_HIGH,
     add_call,
@@ -90,7 +90,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument(
         "--explain", action="store_true", help="each rewrite, and each that was refused, with the reason"
     )
-    parser.add_argument("--json", action="store_true", help="print all of this as JSON")
+    add_json(parser, "all of this")
     add_output_folder(
         parser,
         "--dump-dir",
@@ -227,7 +227,6 @@ def _print_culprit(culprit: Culprit, options: argparse.Namespace) -> None:
         "problem": culprit.difference,
         "shown by": str(_repro_dir(options) / "repro.py"),
     }
-    if options.json:
-        print(json.dumps({"culprit": lines}, indent=2))
-    else:
+    print_or_write_json(lambda: {"culprit": lines}, options, "the rewrite at fault")
+    if is_text_wanted(options):
         print_facts(lines)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.failures import format_error, warn
+from npu_ir.cli.json_output import add_json, is_text_wanted, print_or_write_json
 from npu_ir.cli.options import set_completions
 from npu_ir.errors import UsageError
 from npu_passes.core.base import Pass
@@ -39,7 +39,7 @@ def add_to(commands: Any) -> None:
     )
     set_completions(name, lambda: {*all_passes(), *all_pipelines()})
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print JSON")
+    add_json(form, "all of it")
     form.add_argument("--markdown", action="store_true", help="print a page of Markdown")
     parser.set_defaults(run=run)
 
@@ -48,13 +48,17 @@ def run(options: argparse.Namespace) -> None:
     """Print the passes and pipelines."""
     options.progress.stage("reading passes")
     passes, pipelines = _select(options.name)
-    if options.json:
-        data = {
+    print_or_write_json(
+        lambda: {
             "passes": [_pass_data(item) for item in passes],
             "pipelines": [*map(_pipeline_data, pipelines)],
-        }
-        print(json.dumps(data, indent=2))
-    elif options.markdown:
+        },
+        options,
+        "the passes",
+    )
+    if not is_text_wanted(options):
+        return
+    if options.markdown:
         print(passes_page(passes, pipelines), end="")
     elif options.name is None:
         _print_list(passes, pipelines)

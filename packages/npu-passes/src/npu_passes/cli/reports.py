@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
 from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.facts import file_facts, files_text
+from npu_ir.cli.json_output import is_text_wanted, print_or_write_json
+from npu_ir.cli.options import NOT_SAVED
 from npu_ir.cli.quantities import count_text, scaled_text, size_text
 from npu_passes.core.base import Pass
 from npu_passes.core.journal import Journal, Rewrite
@@ -150,8 +151,8 @@ def print_report(
     has_weights: bool,
 ) -> None:
     """Print the reports that the command line asks for, and a summary."""
-    if options.json:
-        print(json.dumps(result_data(result), indent=2))
+    print_or_write_json(lambda: result_data(result), options, "the report")
+    if not is_text_wanted(options):
         return
     if options.stats:
         print_statistics(result)
@@ -167,7 +168,7 @@ def print_report(
         f", {len(result.journal.refusals):,} refused",
         "checked": _checked_text(options, origin),
         "dumps": f"{count_text(len(dumps), 'file')} in {options.dump_dir}" if dumps else "",
-        "saved": "" if options.output is None else files_text(file_facts(options.output)["files"]),
+        "saved": NOT_SAVED if options.output is None else files_text(file_facts(options.output)["files"]),
         "weights": copied if has_weights and options.output is not None else "",
         "time": f"{seconds:.3f} s",
     }

@@ -14,11 +14,12 @@ from npu_ir import Graph, WeightError
 from npu_ir.cli import factory, input_text
 from npu_ir.cli.console import print_facts, print_report, print_table
 from npu_ir.cli.failures import FAILED, OK
-from npu_ir.cli.options import add_output, set_completions
+from npu_ir.cli.json_output import add_json, is_text_wanted, print_or_write_json
+from npu_ir.cli.options import set_completions
 from npu_ir.cli.quantities import count_text, time_text
 from npu_ir.cli.weight_selection import is_in_state_dict, load_constants, select_weights
 from npu_runtime.cli.result_difference import result_difference
-from npu_runtime.cli.saved_graph import HELP, NONE, add_timed_graph, load_call, write_json
+from npu_runtime.cli.saved_graph import HELP, NONE, add_timed_graph, load_call
 from npu_runtime.cli.timed_runners import (
     TimedRunner,
     eager_runner,
@@ -78,7 +79,7 @@ def add_to(commands: Any) -> None:
         "are installed)",
     )
     set_completions(peers, lambda: (*PEERS, NONE))
-    add_output(parser, "--json", help="write the numbers as JSON")
+    add_json(parser, "the numbers")
     parser.set_defaults(run=run)
 
 
@@ -107,25 +108,23 @@ def run(options: argparse.Namespace) -> int:
         differences = _differences(runners, options.seed)
         timings = take_turns({runner.name: runner.call for runner in runners}, repeat=options.repeat)
         threads = torch.get_num_threads()
-    _print_times(runners, timings, differences)
-    _print_notes(runners, differences, refusals)
-    steps, nodes = count_text(len(executor.instructions), "step"), count_text(len(saved.graph), "node")
-    facts = {"executor": f"{steps} for {nodes}", "threads": str(threads), "weights": origin}
-    print_facts({**facts, **saved.facts})
-    if options.json is not None:
-        ready = {
-            runner.name: _numbers(runner, differences) for runner in runners if runner.name in differences
-        }
-        data = {
-            "graph": saved.graph.name,
-            "threads": threads,
-            "passes": options.passes,
-            "backend": options.backend or ["aten"],
-            **ready.pop("executor"),
-            "peers": ready | {name: {"error": text} for name, text in refusals.items()},
-            "timings": {name: dataclasses.asdict(timing) for name, timing in timings.items()},
-        }
-        write_json(data, options.json, "the numbers")
+    ready = {runner.name: _numbers(runner, differences) for runner in runners if runner.name in differences}
+    data = {
+        "graph": saved.graph.name,
+        "threads": threads,
+        "passes": options.passes,
+        "backend": options.backend or ["aten"],
+        **ready.pop("executor"),
+        "peers": ready | {name: {"error": text} for name, text in refusals.items()},
+        "timings": {name: dataclasses.asdict(timing) for name, timing in timings.items()},
+    }
+    print_or_write_json(lambda: data, options, "the numbers")
+    if is_text_wanted(options):
+        _print_times(runners, timings, differences)
+        _print_notes(runners, differences, refusals)
+        steps, nodes = count_text(len(executor.instructions), "step"), count_text(len(saved.graph), "node")
+        facts = {"executor": f"{steps} for {nodes}", "threads": str(threads), "weights": origin}
+        print_facts({**facts, **saved.facts})
     return OK if math.isfinite(differences["executor"]) else FAILED
 
 

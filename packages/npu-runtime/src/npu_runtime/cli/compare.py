@@ -11,9 +11,10 @@ from npu_ir import Graph, load_ir
 from npu_ir.cli import factory, input_text
 from npu_ir.cli.console import print_facts, print_report
 from npu_ir.cli.failures import FAILED, OK
-from npu_ir.cli.options import add_file, add_output, add_output_folder, add_tolerances, set_completions
+from npu_ir.cli.json_output import add_json, is_text_wanted, print_or_write_json
+from npu_ir.cli.options import add_file, add_output_folder, add_tolerances, set_completions
 from npu_ir.cli.weight_selection import load_constants, select_weights
-from npu_runtime.cli.saved_graph import add_data, add_graph, load_call, write_json
+from npu_runtime.cli.saved_graph import add_data, add_graph, load_call
 
 if TYPE_CHECKING:
     from npu_runtime.cli.side_text import SideText
@@ -42,7 +43,7 @@ with FILE, or random ones. An input that is not given gets random data.
 {input_text.HELP}
 example:
   npu compare net.json --weights net.safetensors --a interpreter --b executor:passes=cpu
-  npu compare net.json --weights net.safetensors --b after:default@3 --repro differs
+  npu compare net.json --weights net.safetensors --b after:default@3 --repro-dir differs
   npu compare net.json fast.json --weights net.safetensors --b interpreter
 """
 
@@ -70,10 +71,12 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--train", action="store_true", help="take models in train mode (default: eval mode)")
     add_data(parser, "for both: ")
     add_tolerances(parser)
-    add_output(parser, "--json", help="write all that was compared as JSON")
+    add_json(parser, "all that was compared")
     add_output_folder(
         parser,
-        "--repro",
+        "--repro",  # its first name
+        "--repro-dir",
+        dest="repro_dir",
         help="write the first divergence as a script that runs the one node, over what is there",
     )
     parser.set_defaults(run=run)
@@ -100,12 +103,12 @@ def run(options: argparse.Namespace) -> int:
         weights=weights,
         rtol=options.rtol,
         atol=options.atol,
-        repro_dir=options.repro,
+        repro_dir=options.repro_dir,
     )
-    print_report([*comparison.parts(), ""])
-    print_facts({"weights": origin, **saved.facts})
-    if options.json is not None:
-        write_json(comparison.to_dict(), options.json, "the comparison")
+    print_or_write_json(comparison.to_dict, options, "the comparison")
+    if is_text_wanted(options):
+        print_report([*comparison.parts(), ""])
+        print_facts({"weights": origin, **saved.facts})
     return OK if comparison.ok else FAILED
 
 

@@ -12,7 +12,8 @@ from npu_ir.cli import input_text
 from npu_ir.cli.console import print_facts, print_report
 from npu_ir.cli.failures import FAILED, OK
 from npu_ir.cli.input_text import parse_sizes
-from npu_ir.cli.options import INT_HIGH, add_backends, add_output
+from npu_ir.cli.json_output import add_json, is_text_wanted, print_or_write_json
+from npu_ir.cli.options import INT_HIGH, add_backends
 from npu_ir.errors import UsageError
 from npu_runtime.backends.registry import named_backends
 from npu_runtime.cli.saved_graph import (
@@ -23,7 +24,6 @@ from npu_runtime.cli.saved_graph import (
     executor_passes,
     load_executor,
     select_backends,
-    write_json,
 )
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def add_to(commands: Any) -> None:
     add_graph(parser)
     add_backends(parser, BACKENDS_HELP)
     add_passes(parser)
-    add_output(parser, "--json", help="write all of it as JSON")
+    add_json(parser, "all of it")
     parser.add_argument(
         "--fail-under",
         type=_parse_percent,
@@ -89,12 +89,12 @@ def run(options: argparse.Namespace) -> int:
 
     _require_effective_options(options)
     explanation, facts = _explain_timed(options) if options.time else _explain_untimed(options)
-    print_report(explanation_parts(explanation))
-    if facts:
-        print()
-        print_facts(facts)
-    if options.json is not None:
-        write_json(explanation.to_dict(), options.json, "the explanation")
+    print_or_write_json(explanation.to_dict, options, "the explanation")
+    if is_text_wanted(options):
+        print_report(explanation_parts(explanation))
+        if facts:
+            print()
+            print_facts(facts)
     return OK if options.fail_under is None else _check_share(explanation, options)
 
 
@@ -150,8 +150,7 @@ def _check_share(explanation: Explanation, options: argparse.Namespace) -> int:
     named = list(dict.fromkeys(options.backend or ["aten"]))
     share = 100 * sum(explanation.share(name, by) for name in named)
     is_enough = share >= options.fail_under
-    verdict = "at least" if is_enough else "less than"
-    print(
-        f"\n{' and '.join(named)}: {share:.1f}% of the {_QUANTITIES[by]}, {verdict} {options.fail_under:g}%"
-    )
+    if is_text_wanted(options):
+        verdict = f"{'at least' if is_enough else 'less than'} {options.fail_under:g}%"
+        print(f"\n{' and '.join(named)}: {share:.1f}% of the {_QUANTITIES[by]}, {verdict}")
     return OK if is_enough else FAILED

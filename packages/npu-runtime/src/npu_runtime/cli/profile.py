@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from npu_ir.cli import input_text
 from npu_ir.cli.console import print_facts, print_table
+from npu_ir.cli.json_output import (
+    add_json,
+    is_text_wanted,
+    print_or_write_json,
+    write_json,
+    write_text,
+)
 from npu_ir.cli.options import add_output, integer_from
 from npu_ir.cli.quantities import count_text
 from npu_ir.errors import UsageError
-from npu_runtime.cli.saved_graph import HELP, add_timed_graph, load_executor, write_json, write_text
+from npu_runtime.cli.saved_graph import HELP, add_timed_graph, load_executor
 
 _LIMIT = 20
 _EPILOG = f"""\
@@ -51,7 +59,7 @@ def add_to(commands: Any) -> None:
         metavar="N",
         help=f"the most rows; 0 for all (default: {_LIMIT})",
     )
-    add_output(parser, "--json", help="write all of it as JSON")
+    add_json(parser, "all of it")
     add_output(parser, "--trace", help="write a run as a Chrome trace")
     add_output(
         parser, "--roofline", help="draw the speed of each step beside the limits of this machine: .svg"
@@ -74,14 +82,18 @@ def run(options: argparse.Namespace) -> None:
         if options.roofline is not None:
             facts["limits"] = str(limits := measure_limits(executor.device))
             write_text(to_roofline(measured, limits), options.roofline, "the roofline")
-    columns, rows = measured.rows(options.by)
-    shown = rows[: options.limit or None]
+    print_or_write_json(measured.to_dict, options, "the profile")
+    if options.trace is not None:
+        write_json(measured.to_chrome_trace(), options.trace, "the trace")
+    if is_text_wanted(options):
+        _print_rows(*measured.rows(options.by), options.limit)
+        print_facts({**measured.facts(), **facts})
+
+
+def _print_rows(columns: Sequence[str], rows: Sequence[Sequence[str]], limit: int) -> None:
+    """Print the first rows, and how many there are besides."""
+    shown = rows[: limit or None]
     print_table(columns, shown)
     if len(shown) < len(rows):
         print(f"... {count_text(len(rows) - len(shown), 'row')} more (--limit 0)")
     print()
-    print_facts({**measured.facts(), **facts})
-    if options.json is not None:
-        write_json(measured.to_dict(), options.json, "the profile")
-    if options.trace is not None:
-        write_json(measured.to_chrome_trace(), options.trace, "the trace")

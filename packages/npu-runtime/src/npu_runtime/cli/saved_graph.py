@@ -1,14 +1,12 @@
-"""Options, calls, weights and executors of commands on saved graphs, and their files of JSON."""
+"""Options, calls, weights and executors of commands on saved graphs."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -25,9 +23,8 @@ from npu_ir.cli.options import (
     set_completions,
 )
 from npu_ir.cli.weight_selection import select_weights
-from npu_ir.errors import BackendError, SerializationError, UsageError
+from npu_ir.errors import BackendError, UsageError
 from npu_ir.plugins.backend import Backend
-from npu_ir.serial.atomic_write import write_file, writing
 from npu_passes import Pass, PassError, all_passes, all_pipelines
 from npu_passes.cli.written_passes import read_passes
 from npu_passes.core.pass_order import passes_of
@@ -146,10 +143,10 @@ def _as_usage_error() -> Iterator[None]:
         raise UsageError(error.message, where=error.where, fix=error.fix) from error
 
 
-def add_timed_graph(parser: argparse.ArgumentParser, passes: str = AUTO) -> None:
+def add_timed_graph(parser: argparse.ArgumentParser) -> None:
     """Add the options for the graph, its arguments, backends, threads and repetitions."""
     add_graph(parser)
-    add_passes(parser, passes)
+    add_passes(parser)
     add_backends(parser, BACKENDS_HELP)
     add_threads(parser, help="threads per op (default: PyTorch's)")
     parser.add_argument(
@@ -193,22 +190,3 @@ def load_executor(options: argparse.Namespace) -> tuple[SavedGraph, IRExecutor, 
     weights, origin = select_weights(saved.graph, options, options.seed)
     options.progress.stage("preparing the executor")
     return saved, make_executor(saved.graph, weights, options), {"weights": origin, **saved.facts}
-
-
-def write_json(data: Any, path: Path, what: str) -> None:
-    """Write plain data to a file as JSON.
-
-    Raises:
-        SerializationError: The file cannot be written.
-    """
-    write_text(json.dumps(data, indent=2, allow_nan=False) + "\n", path, what)
-
-
-def write_text(text: str, path: Path, what: str) -> None:
-    """Write a text to a file.
-
-    Raises:
-        SerializationError: The file cannot be written.
-    """
-    with writing(what, path, SerializationError):
-        write_file(path, text.encode())

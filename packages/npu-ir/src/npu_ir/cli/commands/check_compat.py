@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
 from npu_ir.cli.console import print_report
 from npu_ir.cli.failures import FAILED, OK
+from npu_ir.cli.json_output import add_json, is_text_wanted, print_or_write_json
 from npu_ir.cli.options import add_file, add_graph_output
 from npu_ir.serial import check_compatibility, migrate_ir, save_ir
 
@@ -34,7 +34,7 @@ def add_to(commands: Any) -> None:
         epilog=_EPILOG,
     )
     add_file(parser, "file", help="a graph saved by npu extract or save_ir")
-    parser.add_argument("--json", action="store_true", help="print JSON, with every op")
+    add_json(parser, "the report, with every op,")
     add_graph_output(parser, "where to save the migrated graph, as JSON")
     parser.set_defaults(run=run)
 
@@ -43,10 +43,12 @@ def run(options: argparse.Namespace) -> int:
     """Print the report, write the migrated graph, and return the exit code: 1 if it is not compatible."""
     options.progress.stage("comparing the ops")
     report = check_compatibility(options.file)
-    print_report([json.dumps(report.to_dict(), indent=2) if options.json else str(report)])
+    print_or_write_json(report.to_dict, options, "the report")
+    if is_text_wanted(options):
+        print_report([str(report)])
     if options.output is None:
         return OK if report.is_compatible else FAILED
     save_ir(migrate_ir(options.file), options.output)
-    if not options.json:
+    if is_text_wanted(options):
         print(f"wrote {options.output}")
     return OK

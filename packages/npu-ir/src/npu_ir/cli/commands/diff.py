@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 from npu_ir.cli.console import print_diff
 from npu_ir.cli.failures import FAILED, OK
+from npu_ir.cli.json_output import add_json, is_text_wanted, print_or_write_json
 from npu_ir.cli.options import (
     add_drawing_output,
     add_file,
@@ -52,7 +52,7 @@ def add_to(commands: Any) -> None:
     add_file(parser, "b", help="the graph after")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--summary", action="store_true", help="print only how much changed")
-    form.add_argument("--json", action="store_true", help="print JSON")
+    add_json(form, "all of it")
     add_drawing_output(parser, "draw both as one picture")
     add_page(parser, "write a page with both side by side, to explore in a browser")
     add_overlays(parser)
@@ -72,19 +72,18 @@ def run(options: argparse.Namespace) -> int:
     require_page(options)
     options.progress.stage("comparing the graphs")
     diff = diff_ir(_read_graph(options.a), _read_graph(options.b))
-    if options.json:
-        print(json.dumps(diff.to_dict(), indent=2))
-    else:
+    print_or_write_json(diff.to_dict, options, "the difference")
+    if is_text_wanted(options):
         print_diff(summary_text(diff) if options.summary else str(diff))
     if options.output is not None:
         options.progress.stage("drawing")
         draw_diff(diff, options.output, max_nodes=options.max_nodes or DEFAULT_MAX_NODES)
-        if not options.json:
+        if is_text_wanted(options):
             print(f"wrote {options.output}")
     if options.html is not None:
         options.progress.stage("writing the page")
         write_html(diff, options.html, overlays=options.overlay)
-        if not options.json:
+        if is_text_wanted(options):
             print(f"wrote {options.html}")
     return OK if diff.is_same else FAILED
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 from typing import Any
 
 from npu_ir.cli.console import join_lines, print_table
 from npu_ir.cli.doctor import Check, State, all_checks
 from npu_ir.cli.failures import FAILED, OK
+from npu_ir.cli.json_output import add_json, is_text_wanted, print_or_write_json
 
 _EPILOG = """\
 What is absent is not there, or not for this machine, and nothing is wrong with that. What is broken is
@@ -28,23 +28,22 @@ def add_to(commands: Any) -> None:
         description="Say what is installed, what of it works here, and why the rest does not.",
         epilog=_EPILOG,
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser, "all checks")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print every check, and return the exit code: 1 if something is broken."""
     options.progress.stage("trying what is installed")
-    return report(all_checks(), as_json=options.json)
+    return report(all_checks(), options)
 
 
-def report(checks: list[Check], *, as_json: bool) -> int:
+def report(checks: list[Check], options: argparse.Namespace) -> int:
     """Print checks, and return the exit code: 1 if something is broken."""
     broken = [check for check in checks if check.state is State.BROKEN]
-    if as_json:
-        plain = [dataclasses.asdict(check) for check in checks]
-        print(json.dumps({"ok": not broken, "checks": plain}, indent=2))
-    else:
+    plain = {"ok": not broken, "checks": [dataclasses.asdict(check) for check in checks]}
+    print_or_write_json(lambda: plain, options, "the checks")
+    if is_text_wanted(options):
         _print_checks(checks, broken)
     return FAILED if broken else OK
 

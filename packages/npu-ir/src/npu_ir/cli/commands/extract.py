@@ -16,7 +16,7 @@ from npu_ir.cli import dynamic, factory, input_text
 from npu_ir.cli.call_arguments import empty_tensor, model_arguments, require_arguments
 from npu_ir.cli.console import print_facts
 from npu_ir.cli.facts import file_facts, files_text, graph_facts, graph_lines
-from npu_ir.cli.options import add_factory, add_graph_output, add_inputs
+from npu_ir.cli.options import NOT_SAVED, add_factory, add_graph_output, add_inputs
 from npu_ir.core.node import external_names
 from npu_ir.errors import ExportError, UsageError
 from npu_ir.graph.graph import Graph
@@ -85,6 +85,8 @@ def run(options: argparse.Namespace) -> None:
         weights = _select_weights(graph, model) if options.save_weights else None
         save_ir(graph, options.output, weights=weights)
         lines["saved"] = files_text(file_facts(options.output)["files"])
+    else:
+        lines["saved"] = NOT_SAVED
     lines["time"] = f"{seconds:.1f} s to extract"
     print_facts(lines)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
 from npu_ir.cli.console import print_facts
 from npu_ir.cli.facts import file_facts, files_text, graph_facts, graph_lines, ops_text, unknown_ops_text
+from npu_ir.cli.json_output import add_json, is_text_wanted, print_or_write_json
 from npu_ir.cli.options import add_file
 from npu_ir.serial import load_ir
 
@@ -26,7 +26,7 @@ def add_to(commands: Any) -> None:
         epilog=_EPILOG,
     )
     add_file(parser, "file", help="a graph saved by npu extract or save_ir")
-    parser.add_argument("--json", action="store_true", help="print JSON, with every op")
+    add_json(parser, "all of it, with every op,")
     parser.set_defaults(run=run)
 
 
@@ -34,8 +34,8 @@ def run(options: argparse.Namespace) -> None:
     options.progress.stage("reading the graph")
     graph = graph_facts(load_ir(options.file))
     file = file_facts(options.file)
-    if options.json:
-        print(json.dumps({**graph, **file}, indent=2))
+    print_or_write_json(lambda: {**graph, **file}, options, "the facts")
+    if not is_text_wanted(options):
         return
     made_with = f"PyTorch {file['torch']}, format {file['format']}"
     print_facts(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 from typing import Any
 
 from npu_ir.cli.commands.doctor import report
 from npu_ir.cli.console import join_lines, print_table
+from npu_ir.cli.json_output import add_json, is_text_wanted, print_or_write_json
 from npu_ir.cli.plugin_doctor import plugin_checks
 from npu_ir.plugins import plugin_manager
 
@@ -35,23 +35,24 @@ def add_to(commands: Any) -> None:
         description="List the plugins: what each offers, or why it was refused.",
         epilog=_EPILOG,
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser, "all of it")
     parser.add_argument("--doctor", action="store_true", help="check each plugin, and say how to mend it")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int | None:
     if options.doctor:
-        return report(plugin_checks(), as_json=options.json)
+        return report(plugin_checks(), options)
     _list_plugins(options)
     return None
 
 
 def _list_plugins(options: argparse.Namespace) -> None:
     reports = plugin_manager.all_reports()
-    if options.json:
-        print(json.dumps([dataclasses.asdict(item) for item in reports], indent=2))
-    elif reports:
+    print_or_write_json(lambda: [dataclasses.asdict(item) for item in reports], options, "the plugins")
+    if not is_text_wanted(options):
+        return
+    if reports:
         print_table(
             ("plugin", "from", "state"),
             [(item.name, item.distribution, _state_text(item)) for item in reports],

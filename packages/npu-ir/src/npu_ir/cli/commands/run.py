@@ -31,7 +31,7 @@ least 2.
 
 {input_text.HELP}
 example:
-  npu run net.json --weights net.safetensors --input x=@image.npy --output result.safetensors
+  npu run net.json --weights net.safetensors --input x=@image.npy -o result.safetensors
   npu run net.json --random-weights 0 --size batch=4
 """
 
@@ -55,7 +55,7 @@ def add_to(commands: Any) -> None:
     add_backends(
         parser, "who runs what it can, for the executor; several in order of preference (default: aten)"
     )
-    add_output(parser, "--output", help="save the results by path: .safetensors or .pt")
+    add_output(parser, "-o", "--output", help="save the results by path: .safetensors or .pt")
     parser.add_argument(
         "--all-updates", action="store_true", help=f"print every update, not only the first {_TOP_UPDATES}"
     )
