@@ -81,12 +81,12 @@ def test_weights_without_names_are_refused(weights: dict[Any, torch.Tensor]) -> 
 
 @pytest.mark.parametrize("args", [None, 3, torch.ones(3, 4), GRAPH, range(3)])
 def test_arguments_of_an_extraction_are_in_a_tuple_or_list(args: Any) -> None:
-    with pytest.raises(ExportError, match=f"arguments by name, got {type(args).__name__}\n"):
+    with pytest.raises(ExportError, match=f"arguments are a tuple, not {type(args).__name__}\n"):
         extract_ir(MODEL, args)
 
 
 def test_keyword_arguments_of_an_extraction_have_names() -> None:
-    with pytest.raises(ExportError, match="a dict of keyword arguments by name, got tuple, dict"):
+    with pytest.raises(ExportError, match="the keyword arguments are a dict by name, not by 1\n"):
         extract_ir(MODEL, ROWS, {1: 2})  # type: ignore[dict-item]
 
 

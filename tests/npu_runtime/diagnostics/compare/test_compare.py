@@ -109,8 +109,8 @@ def failing(x: Tensor) -> Tensor:
     ({"b": Function(failing)}, "the model fails on these inputs: ValueError: not today"),
     ({"b": graph_of(lambda x: (x + 1, x), torch.ones(4))}, r"gives result, .* result\[0\], result\[1\]"),
     ({"inputs": (torch.ones(5),)}, r"interpreter of 'Function' does not take these inputs: .*f32\[5\]"),
-    ({"inputs": {}}, "inputs are positional arguments, in a tuple or list, not dict"),
-    ({"inputs": torch.ones(4)}, "in a tuple or list, not Tensor"),
+    ({"inputs": {}}, "the positional arguments are a tuple, not dict"),
+    ({"inputs": torch.ones(4)}, "the positional arguments are a tuple, not Tensor"),
     ({"rtol": -1.0}, "rtol is a number from 0 on, not -1"),
     ({"atol": float("nan")}, "atol is a number from 0 on, not nan"),
 ])  # fmt: skip

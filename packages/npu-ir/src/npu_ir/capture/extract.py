@@ -25,6 +25,7 @@ from npu_ir.capture.tensor_kinds import FakeSubstitutes, is_on_meta, require_pla
 from npu_ir.core.storage import storage_id
 from npu_ir.errors import ConversionError, ExportError
 from npu_ir.graph.graph import Graph
+from npu_ir.graph.requirement import keyword_dict, positional_tuple
 
 
 def extract_ir(
@@ -64,8 +65,7 @@ def extract_ir(
     """
     _require_model(model)
     name = _require_name(type(model).__name__ if name is None or name == "" else name)
-    _require_containers(args, kwargs)
-    args, kwargs = tuple(args), dict(kwargs or {})
+    args, kwargs = positional_tuple(args, ExportError), keyword_dict(kwargs, ExportError)
     if isinstance(dynamic_shapes, ShapesCollection):
         dynamic_shapes = dynamic_shapes.dynamic_shapes(model, args, kwargs)  # type: ignore[no-untyped-call]
     program = export_program(model, args, kwargs, dynamic_shapes)
@@ -164,17 +164,6 @@ def _require_name(name: object) -> str:
     if not isinstance(name, str):
         raise ExportError(f"the name of a graph is text, not {name!r}", fix="give a string, or leave it out")
     return name
-
-
-def _require_containers(args: Any, kwargs: Any) -> None:
-    """Refuse arguments that are not in containers: a bare tensor would be split into its rows."""
-    is_named = kwargs is None or (isinstance(kwargs, Mapping) and all(isinstance(key, str) for key in kwargs))
-    if not (isinstance(args, (tuple, list)) and is_named):
-        types = ", ".join(type(item).__name__ for item in ([args] if kwargs is None else [args, kwargs]))
-        raise ExportError(
-            f"expected a tuple of arguments and a dict of keyword arguments by name, got {types}",
-            fix="put the arguments into a tuple: extract_ir(model, (x, y))",
-        )
 
 
 def _prepare_inputs(

@@ -5,7 +5,7 @@ torch.export leaves ``relu_`` and ``add_`` in its program. They are removed in o
 - *directly* (`direct_replacement`), if no other tensor that is read later can observe the write: the
   conversion uses the functional op instead. Activations and residual additions are of this kind, and
   updates of whole buffers: running statistics, static caches.
-- *by retracing* (`retracing`) with PyTorch's functionalization, for everything else: writes through
+- *by retracing* (`retrace`) with PyTorch's functionalization, for everything else: writes through
   views, tied buffers, autocast regions. It costs about as much as the export itself.
 """
 

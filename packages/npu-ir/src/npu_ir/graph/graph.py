@@ -78,8 +78,8 @@ class Graph(Signature):
             if not node.is_erased:
                 yield node
 
-    def _iterate(self, behind: OpNode | None = None) -> Iterator[OpNode]:
-        node = (behind or self._root)._next
+    def _iterate(self) -> Iterator[OpNode]:
+        node = self._root._next
         while node is not self._root:
             yield node
             node = node._next

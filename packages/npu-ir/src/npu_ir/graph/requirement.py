@@ -58,29 +58,34 @@ def require_weights(weights: object, where: str | None = None) -> None:
             raise WeightError(f"weights have names, not {key!r}", where=where, fix="pass model.state_dict()")
 
 
-def positional_tuple(args: Sequence[Any]) -> tuple[Any, ...]:
+def positional_tuple(args: Sequence[Any], error: type[NpuError] = ExecutionError) -> tuple[Any, ...]:
     """Return positional arguments as a tuple.
 
-    Raises:
-        ExecutionError: They are not a tuple or list; a bare tensor would be split into rows.
+    Raises an ``error`` unless they are a tuple or list; a bare tensor would be split into rows.
     """
     if not isinstance(args, (tuple, list)):
-        raise ExecutionError(
+        raise error(
             f"the positional arguments are a tuple, not {type(args).__name__}", where="args", fix="pass (x,)"
         )
     return tuple(args)
 
 
-def keyword_dict(kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
+def keyword_dict(kwargs: Mapping[str, Any] | None, error: type[NpuError] = ExecutionError) -> dict[str, Any]:
     """Return keyword arguments as a dict; None for none.
 
-    Raises:
-        ExecutionError: They are not a mapping by name, such as weights in their place.
+    Raises an ``error`` unless they are a mapping by name, such as for weights in their place.
     """
     if kwargs is not None and not isinstance(kwargs, Mapping):
-        raise ExecutionError(
+        raise error(
             f"the keyword arguments are a dict by name, not {type(kwargs).__name__}",
             where="kwargs",
-            fix="pass {'name': x}; weights are the argument weights=",
+            fix="pass {'name': x}; weights are an argument of their own",
         )
+    for key in kwargs or ():
+        if not isinstance(key, str):
+            raise error(
+                f"the keyword arguments are a dict by name, not by {key!r}",
+                where="kwargs",
+                fix="pass {'name': x}",
+            )
     return dict(kwargs or {})

@@ -33,9 +33,9 @@ _SUFFIX = ".in"
 KERNEL_GROUP = "npu_cuda.kernels"
 
 _EPILOG = """\
-The folder holds a distribution that can be installed and published as it is, with tests that pass: they use
-the contract tests that npu-ir, npu-passes and npu-runtime have for plugins. Its names are derived from NAME.
-Without --kind, it has an op, a pass and a pipeline.
+The folder holds a distribution that can be installed as it is, with tests that pass: they use the contract
+tests that npu-ir, npu-passes and npu-runtime have for plugins. Its names are derived from NAME. Without
+--kind, it has an op, a pass and a pipeline. Choose a license before you publish it: its README says how.
 
 kinds:
 {kinds}

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from npu_ir import Graph, OpNode, Value
-from npu_passes import Pass, within
+from npu_passes import within
 from npu_passes.rewriting.value_replacement import match_strides
 from npu_runtime.cpu import onednn
-from npu_runtime.cpu.convolutions import CONVOLUTIONS, Convolution, convolution_of, convolution_problem
+from npu_runtime.cpu.convolution_pass import ConvolutionPass
+from npu_runtime.cpu.convolutions import Convolution, convolution_of
 from npu_runtime.cpu.costs import is_channels_last, packing_pays
 from npu_runtime.cpu.onednn import (
     NOTHING,
@@ -19,10 +20,8 @@ from npu_runtime.cpu.onednn import (
     other_summand,
 )
 
-_RULE = "pack-convolution"
 
-
-class PackConvolution(Pass):
+class PackConvolution(ConvolutionPass):
     """Compute convolutions in channels-last by ``mkldnn::_convolution_pointwise``, with packed weights.
 
     1. A convolution, and an activation that oneDNN can fuse, or none: relu, relu6, hardtanh, leaky_relu,
@@ -44,22 +43,18 @@ class PackConvolution(Pass):
 
     fuse_add: bool = False
 
-    def run(self, graph: Graph) -> bool:
-        changed = False
-        for node in graph.nodes_of(*CONVOLUTIONS):
-            if node.in_prologue:
-                continue
-            problem = onednn.unavailable_reason() or convolution_problem(graph, node) or _no_gain(node)
-            if problem is not None:
-                self.refuse(node, problem, _RULE)
-                continue
-            self._pack(graph, convolution_of(node))
-            changed = True
-        return changed
+    def no_gain(self, node: OpNode) -> str | None:
+        """Return the reason why packing is not faster; None if it is."""
+        item = convolution_of(node)
+        if not is_channels_last(item.input):
+            return f"%{item.input.name} is {item.input.type}, and not in channels-last"
+        if not packing_pays(item):
+            return f"{item.flops} FLOPs are too few to pay for the call"
+        return None
 
-    def _pack(self, graph: Graph, item: Convolution) -> None:
+    def replace(self, graph: Graph, item: Convolution) -> None:
         nodes, other, activation = _find_fusion(item, fuse_add=self.fuse_add)
-        with self.rewrite(graph, _RULE, *nodes) as edit:
+        with self.rewrite(graph, self.name, *nodes) as edit:
             layout = [list(item.padding), list(item.stride), list(item.dilation), item.groups]
             size = list(
                 item.input.tensor_type.static_shape
@@ -91,16 +86,6 @@ class PackConvolution(Pass):
                 )
             last = nodes[-1].outputs[0]
             edit.replace(last, match_strides(edit, result, last))
-
-
-def _no_gain(node: OpNode) -> str | None:
-    """Return the reason why packing is not faster; None if it is."""
-    item = convolution_of(node)
-    if not is_channels_last(item.input):
-        return f"%{item.input.name} is {item.input.type}, and not in channels-last"
-    if not packing_pays(item):
-        return f"{item.flops} FLOPs are too few to pay for the call"
-    return None
 
 
 def _find_fusion(item: Convolution, *, fuse_add: bool) -> tuple[list[OpNode], Value | None, Any]:

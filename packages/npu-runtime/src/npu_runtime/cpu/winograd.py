@@ -8,16 +8,16 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, OpNode, Value
-from npu_passes import Pass, within
+from npu_passes import within
 from npu_passes.core.edit import Edit
 from npu_passes.ops.winograd import matrices
 from npu_passes.rewriting.value_replacement import match_strides
-from npu_runtime.cpu import onednn
-from npu_runtime.cpu.convolutions import CONVOLUTIONS, Convolution, convolution_of, convolution_problem
+from npu_runtime.cpu.convolution_pass import ConvolutionPass
+from npu_runtime.cpu.convolutions import Convolution, convolution_of
 from npu_runtime.cpu.costs import is_channels_last, winograd_tile
 
 
-class Winograd(Pass):
+class Winograd(ConvolutionPass):
     """Compute 3 x 3 convolutions of stride 1 by Winograd's algorithm, on images in channels-last.
 
     With output tiles of 4 x 4 pixels this takes a quarter of the multiplications, with 2 x 2 less than half
@@ -35,35 +35,21 @@ class Winograd(Pass):
     after = ("channels-last", "constant-folding")
     before = ("pack-convolution",)
 
-    def run(self, graph: Graph) -> bool:
-        changed = False
-        for node in graph.nodes_of(*CONVOLUTIONS):
-            if node.in_prologue:
-                continue
-            problem = onednn.unavailable_reason() or convolution_problem(graph, node) or _no_gain(node)
-            if problem is not None:
-                self.refuse(node, problem, "winograd")
-                continue
-            self._replace(graph, convolution_of(node))
-            changed = True
-        return changed
+    def no_gain(self, node: OpNode) -> str | None:
+        """Return the reason why Winograd's algorithm is not used; None if it is."""
+        item = convolution_of(node)
+        if winograd_tile(item) is None:
+            return "it is not a 3 x 3 convolution of stride 1, or not large enough"
+        if not is_channels_last(item.input):
+            return f"%{item.input.name} is {item.input.type}, and not in channels-last"
+        return None
 
-    def _replace(self, graph: Graph, item: Convolution) -> None:
+    def replace(self, graph: Graph, item: Convolution) -> None:
         tile = winograd_tile(item)
         assert tile is not None
         with self.rewrite(graph, f"winograd-{tile}", item.node) as edit:
             result = _Winograd(edit, item, tile).result()
             edit.replace(item.output, match_strides(edit, result, item.output))
-
-
-def _no_gain(node: OpNode) -> str | None:
-    """Return the reason why Winograd's algorithm is not used; None if it is."""
-    item = convolution_of(node)
-    if winograd_tile(item) is None:
-        return "it is not a 3 x 3 convolution of stride 1, or not large enough"
-    if not is_channels_last(item.input):
-        return f"%{item.input.name} is {item.input.type}, and not in channels-last"
-    return None
 
 
 class _Winograd:

@@ -23,6 +23,7 @@ from npu_runtime.planned.arena import Span, assign_offsets, lower_bound
 from npu_runtime.planned.assign_buffers import BufferAssigner
 from npu_runtime.planned.binding import DeferredBinding
 from npu_runtime.planned.buffers import BufferAssignment, BufferKind
+from npu_runtime.planned.fixed_signature import require_fixed_signature
 from npu_runtime.planned.phases import find_constants, split_constants, split_phases
 from npu_runtime.planned.plan import Buffer, Plan
 from npu_runtime.planned.plan_memo import PlanMemo
@@ -51,7 +52,12 @@ def plan(
     """
     graph.check()
     _require_fixed_sizes(graph)
-    _require_fixed_buffers(graph)
+    require_fixed_signature(
+        graph,
+        GraphError,
+        of_buffers="memory is planned for buffers that keep their type",
+        of_overlaps="memory is planned for inputs that do not overlap",
+    )
     backends, chosen_device = resolve_backends(backend, device, None)
     with pause_gc():
         return _plan(lower(graph, backends, live_weights=True), chosen_device, memo)
@@ -148,24 +154,6 @@ def _require_fixed_sizes(graph: Graph) -> None:
                 f"%{value.name} is {value.type}: memory is planned for fixed sizes only",
                 where=f"graph {graph.name!r}",
                 fix="specialize the graph first: graph.specialize({...})",
-            )
-
-
-def _require_fixed_buffers(graph: Graph) -> None:
-    for target in graph.replacements:
-        raise GraphError(
-            f"%{target.name} is {target.type}, and {graph.updates[target].type} when the graph has run:"
-            " memory is planned for buffers that keep their type",
-            where=f"graph {graph.name!r}",
-            fix="capture the model as it is after a call, or run the graph with IRExecutor",
-        )
-    for value in graph.inputs:
-        if value.argument is not None and value.argument.overlaps is not None:
-            raise GraphError(
-                f"%{value.name} overlaps the input {value.argument.overlaps[0]!r} in memory:"
-                " memory is planned for inputs that do not overlap",
-                where=f"graph {graph.name!r}",
-                fix="capture the model with inputs that do not overlap, or run the graph with IRExecutor",
             )
 
 

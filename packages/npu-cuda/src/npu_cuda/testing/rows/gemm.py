@@ -39,10 +39,10 @@ def reference(inputs: Sequence[Array], attrs: Attrs) -> list[Array]:
     return [result]
 
 
-def transposed_in_memory(*shape: int, dtype: str = "float32") -> TensorLayout:
-    """Return a layout whose last two axes are exchanged in memory."""
+def transposed_in_memory(*shape: int) -> TensorLayout:
+    """Return a float32 layout whose last two axes are exchanged in memory."""
     strides = contiguous_strides((*shape[:-2], shape[-1], shape[-2]))
-    return TensorLayout(shape, dtype, (*strides[:-2], strides[-1], strides[-2]))
+    return TensorLayout(shape, strides=(*strides[:-2], strides[-1], strides[-2]))
 
 
 def gemm_case(

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from npu_ir import VerificationError
+from npu_ir.graph.requirement import keyword_dict, positional_tuple
 from npu_runtime.diagnostics.compare.comparison import Comparison
 from npu_runtime.diagnostics.compare.make_sides import make_sides, require_comparable
 from npu_runtime.diagnostics.compare.reproduction import write_reproduction
@@ -56,14 +57,9 @@ def compare(
         ExecutionError: A node fails.
         WeightError: Weights do not fit a graph.
     """
-    if not isinstance(inputs, (tuple, list)):
-        raise VerificationError(
-            f"inputs are positional arguments, in a tuple or list, not {type(inputs).__name__}",
-            fix="compare(a, b, (x,), {'mask': mask})",
-        )
+    call = positional_tuple(inputs, VerificationError), keyword_dict(kwargs, VerificationError)
     _require_tolerance("rtol", rtol)
     _require_tolerance("atol", atol)
-    call = tuple(inputs), dict(kwargs or {})
     random_state = torch.get_rng_state()
     try:
         sides = make_sides(a, b, *call, weights)

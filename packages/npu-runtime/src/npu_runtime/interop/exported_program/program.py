@@ -34,6 +34,7 @@ from npu_runtime.interop.exported_program.arguments import write_arguments
 from npu_runtime.interop.exported_program.metadata import Metadata, parameter_names
 from npu_runtime.interop.exported_program.nodes import NodeWriter
 from npu_runtime.interop.exported_program.trusted_layouts import make_trusted_layouts
+from npu_runtime.planned.fixed_signature import require_fixed_signature
 
 _UPDATES = {
     InputKind.BUFFER: OutputKind.BUFFER_MUTATION,
@@ -101,7 +102,12 @@ def to_exported_program(
     """
     require_graph(graph)
     graph.check()
-    _require_plain_memory(graph)
+    require_fixed_signature(
+        graph,
+        ConversionError,
+        of_buffers="a program of PyTorch writes into its buffers",
+        of_overlaps="a program of PyTorch cannot state that",
+    )
     if isinstance(weights, (str, os.PathLike)):
         weights = load_weights(weights, graph)
     tensors = bind_weights(graph, weights, constants)
@@ -128,24 +134,6 @@ def to_exported_program(
         )
     except Exception as error:
         raise _refusal(graph, error) from error
-
-
-def _require_plain_memory(graph: Graph) -> None:
-    for target in graph.replacements:
-        raise ConversionError(
-            f"%{target.name} is {target.type}, and {graph.updates[target].type} when the graph has run:"
-            " a program of PyTorch writes into its buffers",
-            where=f"graph {graph.name!r}",
-            fix="capture the model as it is after a call, or run the graph with npu_runtime.IRExecutor",
-        )
-    for value in graph.inputs:
-        if value.argument is not None and value.argument.overlaps is not None:
-            raise ConversionError(
-                f"%{value.name} overlaps the input {value.argument.overlaps[0]!r} in memory:"
-                " a program of PyTorch cannot state that",
-                where=f"graph {graph.name!r}",
-                fix="capture the model with inputs that do not overlap, or run the graph with IRExecutor",
-            )
 
 
 def _refusal(graph: Graph, error: Exception) -> ConversionError:

@@ -23,7 +23,7 @@ from npu_runtime.training.tracing.optimizer_state import (
 )
 
 _ALTERNATIVES = {
-    "LBFGS": "it evaluates the loss several times in a step, as often as the data wants it; use AdamW",
+    "LBFGS": "it evaluates the loss a number of times that depends on the data; use AdamW",
     "Adafactor": "it compares the content of tensors in Python; use AdamW, or RMSprop for less state",
     "SparseAdam": "its gradients are sparse; use Adam, with sparse=False in the embedding",
 }
