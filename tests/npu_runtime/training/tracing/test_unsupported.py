@@ -81,7 +81,7 @@ def hooked(register: str) -> Given:
 
 
 REFUSED: list[tuple[str, Given, str, str]] = [
-    ("LBFGS", trained_by(optim.LBFGS), "LBFGS cannot be traced: it evaluates the loss several", "use Adam"),
+    ("LBFGS", trained_by(optim.LBFGS), "LBFGS cannot be traced: it evaluates the loss a number", "use Adam"),
     ("Adafactor", trained_by(optim.Adafactor), "it compares the content of tensors in Python", "use Adam"),
     ("SparseAdam", trained_by(optim.SparseAdam), "its gradients are sparse", "use Adam"),
     ("count", trained_by(KeepsNumbers), "KeepsNumbers keeps 'count' as int", "keep it as a tensor"),
