@@ -16,7 +16,7 @@ void keep_shared_until_passed(const StreamUses& uses, std::shared_ptr<void> what
 
 // Destroys what no launch uses any more.
 void drop_passed();
-// The same, and waits for the rest; at the end of the interpreter.
+// Destroys what no launch uses any more, then waits for the rest and destroys it: at the end of the interpreter.
 void drop_all_kept();
 
 template <class What>

@@ -46,7 +46,7 @@ inline bool same_shape(const TensorDesc& a, const TensorDesc& b) {
   return a.rank == b.rank && same_numbers(a.shape, b.shape, a.rank);
 }
 
-// The same memory, device, dtype, shape and strides.
+// Returns whether two tensors have the same memory, device, dtype, shape and strides.
 inline bool is_same_tensor(const TensorDesc& a, const TensorDesc& b) {
   return a.data == b.data && a.device_type == b.device_type && a.device_id == b.device_id && a.dtype == b.dtype &&
          same_shape(a, b) && same_numbers(a.strides, b.strides, a.rank);

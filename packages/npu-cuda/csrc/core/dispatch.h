@@ -32,7 +32,7 @@ Status refused(const OpInfo& op, const OpCall& call, const Selection& selection,
 
 // Runs an op on the device of its tensors. call.stream must be set: null is InvalidArgument.
 Status dispatch(OpKind kind, OpCall call);
-// The same for tensors like those of the memo: by its kernel, if all else is like it, too.
+// Dispatches a call of tensors like those of the memo: by its kernel, if all else is like it, too.
 Status dispatch_again(const CallMemo& memo, OpKind kind, OpCall call);
 // Runs this kernel, if it supports the call.
 Status launch_by_id(const std::string& kernel_id, OpCall call);

@@ -39,7 +39,7 @@ inline Status check_tensor(const TensorDesc& tensor, bool pointers) {
   return check_alignment(tensor);
 }
 
-// Of a tensor that is not contiguous.
+// Returns whether elements of a tensor that is not contiguous share memory.
 bool overlaps_itself(const TensorDesc& tensor) {
   if (tensor.numel <= 1) return false;
   // Sorted by stride, each axis has to step over all that the ones before it span.
@@ -65,7 +65,7 @@ inline bool overlap(const TensorDesc& a, const TensorDesc& b) {
          start(b) < start(a) + uintptr_t(span_bytes(a));
 }
 
-// Of an output and an input that overlap: Ok where the op lets them be one tensor.
+// Checks an output and an input that overlap: Ok where the op lets them be one tensor.
 Status check_in_place(const OpInfo& op, const OpCall& call, int output, int input) {
   const bool may_be = op.may_be_in_place(call.num_inputs, call.num_outputs, output, input);
   if (may_be && is_same_tensor(call.outputs[output], call.inputs[input])) return {};

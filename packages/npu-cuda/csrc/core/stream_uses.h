@@ -19,7 +19,7 @@ class StreamUses {
     NPU_TRY(device->mark(stream, &event));
     return note(stream, event), Status();
   }
-  // The same, by a mark that was made for other memory.
+  // Marks what has been launched on a stream by a mark that was made for other memory.
   void note(void* stream, const std::shared_ptr<Event>& event) {
     if (!event) return;
     std::erase_if(marks_, [&](const Mark& mark) { return mark.stream == stream; });

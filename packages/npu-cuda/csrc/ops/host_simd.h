@@ -9,7 +9,7 @@ namespace npu {
 // The bytes of the widest vectors that may be used: 64, or what the variable NPU_CUDA_VECTOR_BYTES says. Tests set it
 // to 32 or 16, to run the loops of other processors.
 int most_vector_bytes();
-// Of the vectors that are used.
+// Returns the bytes of the vectors that are used.
 int vector_bytes();
 
 #if defined(__x86_64__) && defined(NPU_NARROW)

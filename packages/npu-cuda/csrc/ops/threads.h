@@ -25,11 +25,11 @@ void parallel_ranges(int64_t total, int64_t least, int64_t grain, F f) {
                [](void* context, int64_t begin, int64_t end) { (*static_cast<F*>(context))(begin, end); }, &f);
 }
 
-// Of elements, in multiples of every block and cache line.
+// Calls f for ranges of elements, in multiples of every block and cache line.
 template <class F>
 void parallel_for(int64_t total, int64_t least, F f) { parallel_ranges(total, least, 1024, f); }
 
-// Of items of which each is worth much.
+// Calls f for ranges of items of which each is worth a thread.
 template <class F>
 void parallel_items(int64_t total, int64_t least, F f) { parallel_ranges(total, least, 1, f); }
 

@@ -13,7 +13,7 @@ namespace npu::attention {
 
 inline constexpr int64_t kKeys = 96;    // of a block
 
-// Of a block of queries: as many columns as the vectors of the tile have that is chosen for it.
+// Returns the columns of a block of queries: as many as the vectors of the tile that is chosen for it have.
 int64_t columns_for(int64_t queries);
 
 // Keys and values as float32, the elements of a row side by side: copied where they are not so. Masks as numbers to add,

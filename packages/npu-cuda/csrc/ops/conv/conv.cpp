@@ -101,7 +101,7 @@ Status check_bias(const OpCall& call) {
                                  std::to_string(call.outputs[0].shape[1]) + " channels");
 }
 
-// Of a packed convolution: those behind its panels.
+// Checks the tensors of a packed convolution behind its panels.
 Status check_further_tensors(const OpCall& call) {
   const auto attrs = attrs_of<PackedAttrs>(call);
   if (attrs.has_bias > 0 && call.num_inputs < 3) return Status::not_implemented("it has a bias, but only two inputs");

@@ -37,7 +37,7 @@ struct PlanePlan {
   std::vector<Run> runs;
 };
 
-// Of panels that a call packs by itself; npu::pack_matrix takes the same.
+// Returns the width of panels that a call packs by itself; npu::pack_matrix takes the same.
 int64_t panel_width(int64_t outputs) { return outputs <= 16 ? 16 : outputs <= 32 ? 32 : 64; }
 
 std::vector<Run> runs_of(const Geometry& g, const Bands& bands) {
@@ -148,7 +148,7 @@ void run_block(const Block& block) {
   RunBlock<16, 2>::run(&block);
 }
 
-// Of the widest tile for so many pixels, of a panel of so many columns.
+// Returns the columns of the widest tile for so many pixels, of a panel of so many columns.
 int64_t tile_columns(int64_t pixels, int64_t width) {
   if (vector_bytes() == 64) return 64;
   if (vector_bytes() == 16) return 8;
@@ -214,7 +214,8 @@ class Plan {
 
   int64_t units() const { return geometry_.groups * panels_; }
   int64_t packed_elements() const { return is_packed_ ? 0 : units() * panel_elements_; }
-  // Of one thread: where the pixels of a band are, its input, and sums. A tile reads beyond those of a pixel.
+  // Returns the elements of one thread: where the pixels of a band are, its input, and sums. A tile reads beyond those of a
+  // pixel.
   int64_t slice_elements() const {
     const int64_t places = most_pixels_ * 2 * int64_t(sizeof(int64_t) / sizeof(float));
     return (places + most_band_ + part_pixels_ * geometry_.y.channels + 64 + 15) / 16 * 16;

@@ -242,7 +242,7 @@ class Plan {
   // The bias, then the weights.
   int64_t weight_elements() const { return ((1 + (is_packed_ ? 0 : geometry_.taps())) * channels_ + 15) / 16 * 16; }
   int64_t kernel_rows() const { return geometry_.kernel[0] * geometry_.kernel[1]; }
-  // Of one thread: the rows of taps of some pixels, the input of a band, and its results.
+  // Returns the elements of one thread: the rows of taps of some pixels, the input of a band, and its results.
   int64_t slice_elements() const {
     const auto row_floats = int64_t(sizeof(TapRow) / sizeof(float));
     return (kernel_rows() * row_floats + most_band_ + most_pixels_ * channels_ + 15) / 16 * 16;

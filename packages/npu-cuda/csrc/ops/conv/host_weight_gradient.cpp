@@ -135,7 +135,7 @@ class Gradient {
     const int64_t inputs = geometry_.is_depthwise() ? 1 : geometry_.groups * geometry_.group_inputs();
     return geometry_.taps() * inputs * columns() + kMargin;
   }
-  // Of the outputs of a group, to the end of the last vector.
+  // Returns the columns for the outputs of a group, to the end of the last vector.
   int64_t columns() const {
     const int64_t outputs = geometry_.is_depthwise() ? geometry_.groups : geometry_.group_outputs();
     return (outputs + widest() - 1) / widest() * widest();

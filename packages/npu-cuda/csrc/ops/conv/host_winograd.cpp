@@ -162,7 +162,7 @@ class Plan {
   int64_t panels() const { return geometry_.y.channels / kWidth; }
   // Zeros in place of pixels around an image, and the bias.
   int64_t shared_elements() const { return geometry_.x.channels + geometry_.y.channels; }
-  // Of one thread: transformed patches, products by a panel, and sums.
+  // Returns the elements of one thread: transformed patches, products by a panel, and sums.
   int64_t slice_elements() const {
     return points() * squares_ * (geometry_.x.channels + kWidth) + bands_.rows * bands_.width() * geometry_.y.channels;
   }

@@ -52,7 +52,7 @@ class Results {
   bool are_direct() const { return are_direct_; }
   // Null where there are none.
   const fusion::RegisterSteps* in_registers() const { return in_registers_ ? &*in_registers_ : nullptr; }
-  // Of a band, pixels from one on. `sums`: rows of numbers of all channels, of which those of some are written.
+  // Writes pixels of a band, from `first` on. `sums`: rows of numbers of all channels, of which those of some are written.
   void write(const Bands& bands, const BandPlace& place, int64_t first, int64_t pixels, int64_t channel,
              int64_t channels, float* sums) const;
 

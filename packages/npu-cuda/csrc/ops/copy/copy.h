@@ -37,7 +37,7 @@ struct StridedPair {
   int transposed_axis() const;
 };
 
-// Of tensors that have elements.
+// Returns the fewest axes on which both tensors, which have elements, are walked.
 StridedPair collapse(const TensorDesc& x, const TensorDesc& y);
 
 }  // namespace npu

@@ -27,14 +27,14 @@ static_assert(pointwise::kMaxOperands == 16 && NPU_MAX_RANK == 8);
 
 // How the tensors of a call are in memory.
 struct CudaLayout {
-  // Of a call that has elements.
+  // Makes the layout of a call that has elements.
   CudaLayout(const pointwise::Nest& nest, const OpCall& call);
 
   bool is_flat;         // rows of one order, and single elements; aligned to 16 bytes
   int rank;             // of the nest, where it is not flat
   unsigned single = 0;  // where it is: a bit for each tensor of one element
 
-  // Of one thread: 16 bytes of the widest tensor, or one.
+  // Returns the items of one thread: 16 bytes of the widest tensor, or one item.
   int items(const Chain& chain) const;
 };
 

@@ -19,7 +19,7 @@ class Plan {
 
   // NotImplemented with the reason where it is no list of pointwise ops, each with a kernel on the host.
   Status make(const OpCall& call);
-  // Of a call of the same description. Of any thread.
+  // Runs a call of the same description, from any thread.
   void run(const OpCall& call) const { pointwise::run_on_host(host_call_, call); }
   // Where they can be computed in the registers of a kernel before them, in this call.
   std::optional<RegisterSteps> register_steps(const OpCall& call) const;

@@ -34,7 +34,7 @@ struct RegisterSteps {
     }
   }
 
-  // Of a tile (ops/gemm/tile.h) whose rows will be stored at `to`.
+  // Applies the steps to a tile (ops/gemm/tile.h) whose rows will be stored at `to`.
   template <int kRows, class Tile>
   NPU_INLINE void finish(Tile& tile, float* const* to, int64_t columns) const {
     if (addend > 0) {
@@ -46,7 +46,8 @@ struct RegisterSteps {
   }
 };
 
-// Of a chain of an addition, an activation or both, of float32 and with one result, but for the address of the addend.
+// Returns the steps of a chain of an addition, an activation or both, of float32 and with one result; nothing for other
+// chains. The address of the addend is left open.
 std::optional<RegisterSteps> register_steps_of(const Chain& chain, const OpCall& call);
 
 }  // namespace npu::fusion

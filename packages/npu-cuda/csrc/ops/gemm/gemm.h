@@ -46,13 +46,13 @@ struct Problem {
 
   // The first element of a matrix.
   int64_t offset(const Operand& operand, int64_t item) const;
-  // The same product of rows and columns exchanged.
+  // Returns the same product with rows and columns exchanged.
   Problem transposed() const;
 };
 
 // The last two axes as they are, the others along those of `like`.
 Operand operand_of(const TensorDesc& tensor, const TensorDesc& like);
-// Of a tensor that broadcasts to `like`, also along the last two axes.
+// Returns the operand of a tensor that broadcasts to `like`, also along the last two axes.
 Operand broadcast_operand(const TensorDesc& tensor, const TensorDesc& like);
 // Makes axes before the matrices part of their rows where all operands, `others` too, have these in order, and B is the
 // same for all.
@@ -62,11 +62,11 @@ void join_rows(Problem* problem, std::span<const Operand> others = {});
 Status expect_matrix(const TensorDesc& tensor, int64_t rows, int64_t columns, const char* which);
 // Whether the axes of a tensor before its last two broadcast to those of another.
 Status expect_batch(const TensorDesc& tensor, const TensorDesc& like, const char* which);
-// Of A; others are of the same dtype.
+// Checks that A is a matrix of floats; other operands are compared with its dtype.
 Status expect_float(const TensorDesc& tensor, const char* which);
 Status expect_either(const TensorDesc& tensor, DType dtype, const char* which);
 
-// Of a call that gemm_supported takes.
+// Returns the problem of a call that gemm_supported takes.
 Problem problem_of(const OpCall& call);
 Status gemm_supported(const OpCall& call);
 

@@ -42,12 +42,12 @@ class Product {
   // `width`: of panels that problem.b has already, one after the other; 0 where they are to be made of its rows.
   explicit Product(const Problem& problem, int64_t width = 0);
 
-  // The same product of other matrices.
+  // Returns the same product of other matrices.
   Product over(void* a, void* b, void* d) const;
 
   // Whether D can be written by tiles, after steps in their registers.
   bool takes_steps() const { return is_packed_ && is_d_direct_ && !has_streams_ && problem_.b.element == Element::Float32; }
-  // Of the rows of sums of a part.
+  // Returns the distance of two rows of the sums of a part.
   int64_t stride() const { return width_; }
   uint64_t workspace_bytes() const;
   // `bias`: a row that the sums start at; its data may be null.

@@ -154,7 +154,7 @@ class Tile {
     add_some<false>(rows, panel, stride, depth, step, panel);
   }
 
-  // The same, and brings about as many elements as the tile reads, from `next` on, into the caches.
+  // Adds the same products, and brings about as many elements as the tile reads, from `next` on, into the caches.
   template <class E>
   NPU_INLINE void add_and_fetch(const Lane* const* rows, const E* panel, int64_t stride, int64_t depth, int64_t step, const E* next) {
     add_some<true>(rows, panel, stride, depth, step, next);
@@ -202,7 +202,7 @@ class Tile {
     store(to, columns);
   }
 
-  // Of each row where it is to be.
+  // Writes the first columns of each row to an address of its own.
   NPU_INLINE void store(Lane* const* rows, int64_t columns) {
     if (columns >= kColumns) {
 #pragma GCC unroll 8

@@ -60,7 +60,7 @@ struct DeviceSlots {
   const void* indices[kMaxIndices];
   int64_t sizes[kMaxIndices], strides[kMaxIndices];
 
-  // Of several places; all indices are asked for before one is used.
+  // Finds the slots of several places; all indices are asked for before one is used.
   template <int kCount>
   __device__ void find(const uint32_t (&places)[kCount], int64_t (&slots)[kCount]) const {
 #pragma unroll

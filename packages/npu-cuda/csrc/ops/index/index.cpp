@@ -355,7 +355,7 @@ Status arange_supported(const OpCall& call) {
 
 namespace {
 
-// Of an axis of x, of which the outputs have some elements.
+// Checks a call whose outputs have some elements of an axis of x, in order.
 Status expect_ordered(const OpCall& call, int64_t given_axis) {
   const TensorDesc &x = call.inputs[0], &values = call.outputs[0], &indices = call.outputs[1];
   NPU_TRY(expect_number(x));

@@ -49,7 +49,7 @@ NPU_BOTH inline Bits key_of_float(Float x, Bits infinity) {
   return bits & sign ? ~bits : bits | sign;
 }
 
-// Of any number: 64 bits for what has 8 bytes, else 32.
+// Returns the key of any number: 64 bits for what has 8 bytes, else 32.
 template <class T>
 NPU_BOTH inline auto key_of(T x) {
   if constexpr (std::is_same_v<T, double>) return key_of_float(x, uint64_t{0x7ff} << 52);

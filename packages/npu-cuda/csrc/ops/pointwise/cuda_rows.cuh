@@ -123,7 +123,7 @@ __device__ Value<Number> number_of(T item) {
   else return Value<Number>::of(static_cast<Number>(widen(item)));
 }
 
-// Those at the offsets `at`; all are asked for before one is used.
+// Reads the elements at the offsets `at`; all are asked for before one is used.
 template <class Number, int kCount>
 __device__ void read_elements(const void* data, Element element, const uint32_t* at, Value<Number>* values) {
   const auto as = [&]<class T>(const T* elements) {

@@ -185,8 +185,8 @@ NPU_INLINE Results<V, 4> amsgrad(V param, V grad, V m, V v, V largest, V inverse
   return {{adam_step(next.of[0], next.of[1], most, inverse1, inverse2, lr, p), next.of[1], next.of[2], most}};
 }
 
-// Of scale and the count of steps since it changed: backs off where a gradient was not finite, and grows after an
-// interval of finite ones, unless it became infinite in float32.
+// Returns the new scale and the count of steps since it changed. It backs off where a gradient was not finite, and grows after
+// an interval of finite ones, unless it became infinite in float32.
 template <class V>
 NPU_INLINE Results<V, 2> loss_scale_update(V scale, V growth, V found_inf, const LossScale& p) {
   constexpr double kRoundsToInfinity = 3.4028235677973366e38;

@@ -67,17 +67,17 @@ struct HostCall {
 // `types`: what each operand of the call is computed in.
 HostCall host_call_of(const OpCall& call, const Class* types, std::span<const HostStep> steps);
 
-// The same with loops that are given.
+// Returns the call with loops that are given.
 HostCall host_call_of(const Nest& nest, const OpCall& call, const Class* types, std::span<const HostStep> steps);
 
 void run_on_host(const HostCall& host_call, const OpCall& call);
-// Of a call whose nest has two axes, columns and rows, but of this shape. By the thread that calls; `data`: where each
-// operand starts.
+// Runs a call whose nest has two axes, columns and rows, with this shape in their place, on the thread that calls.
+// `data`: where each operand starts.
 void run_window(const HostCall& host_call, void* const* data, int64_t rows, int64_t columns);
 
-// Of one step, whose operands are those of the call; without `compute` its result is its input.
+// Runs one step, whose operands are those of the call; without `compute` its result is its input.
 Status run_on_host(const OpCall& call, Class type, ComputeRow compute, const void* attrs);
-// Of these elements of it, on this thread.
+// Runs the step on the elements from `begin` to `end`, on this thread.
 void run_on_host(const OpCall& call, Class type, ComputeRow compute, const void* attrs, int64_t begin, int64_t end);
 
 }  // namespace npu::pointwise

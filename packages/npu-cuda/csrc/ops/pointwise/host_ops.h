@@ -19,7 +19,7 @@ struct HostOp {
   KernelFunctions functions;  // of the op alone
 };
 
-// Those of one op in the order of their classes.
+// Returns one HostOp per op and class; those of one op are in the order of their classes.
 const std::vector<HostOp>& host_ops();
 
 // The parts of it, which are compiled apart.

@@ -34,7 +34,7 @@ int64_t stride_along(const TensorDesc& tensor, const TensorDesc& output, int axi
 // Adds the next axis, from the innermost one on: a new one, or a part of the last one where all operands continue it.
 void add_axis(Nest* nest, int64_t size, const int64_t* strides);
 
-// Of a call that has elements and passed check_shapes.
+// Returns the nest of a call that has elements and passed check_shapes.
 Nest nest_of(const OpCall& call);
 
 // A place in a nest: the offset of each operand, in elements.

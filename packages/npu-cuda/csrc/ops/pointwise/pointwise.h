@@ -18,9 +18,9 @@ struct Description {
 };
 
 std::vector<Description> descriptions();
-// Of all kinds but those, like Copy, that another folder of ops describes.
+// Returns the infos of all kinds but those, like Copy, that another folder of ops describes.
 std::vector<OpInfo> infos();
-// Of "(V x, V other)": "x", "other".
+// Returns the names of parameters: of "(V x, V other)" they are "x" and "other".
 std::vector<std::string> names_of(std::string_view parameters);
 // "silu_bwd": of SiluBwd, in the ids of its kernels.
 std::string kernel_name(const Row& row);
@@ -31,7 +31,7 @@ const char* class_name(Class type);
 Class class_of(Element element);
 Element stored_as(Class type);
 
-// Of one element, counted from the expression.
+// Returns the operations of one element, counted from the expression.
 double flops_of(const Row& row);
 
 // Ok where the op is computed in this class for such tensors, and can be; else NotImplemented with the

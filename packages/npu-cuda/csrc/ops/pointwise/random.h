@@ -60,7 +60,7 @@ class RandomCall {
 };
 
 std::vector<OpInfo> random_infos();
-// Of seed and offset, and of the rest as of any pointwise op.
+// Checks seed and offset, and the rest as for any pointwise op.
 Status check_random(const Row& row, Class type, const OpCall& call);
 
 std::vector<KernelPtr> random_host_kernels();

@@ -101,7 +101,7 @@ struct AxisOf {
     return first < size - 1 ? first : size - 1;
   }
 
-  // Those that begin before an element of the padded image.
+  // Returns the number of windows that begin before an element of the padded image.
   NPU_INLINE Int windows_before(Int element) const {
     if (element <= 0) return 0;
     const auto before = static_cast<Int>(static_cast<uint32_t>(element - 1) / static_cast<uint32_t>(stride)) + 1;

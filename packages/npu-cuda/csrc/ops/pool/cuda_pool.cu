@@ -21,7 +21,7 @@ struct DeviceImage {
   Element element;
   int32_t batch_stride, channel_stride, sizes[kAxes], strides[kAxes];
 
-  // Of the first element of a channel.
+  // Returns the offset of the first element of a channel.
   __device__ int32_t channel(int32_t batch, int32_t channel) const { return batch * batch_stride + channel * channel_stride; }
   // `at`: depth, height and width.
   __device__ int32_t offset(const int32_t* at) const { return at[0] * strides[0] + at[1] * strides[1] + at[2] * strides[2]; }

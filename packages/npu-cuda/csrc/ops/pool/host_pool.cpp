@@ -282,7 +282,7 @@ Status launch_max_pool_bwd(const OpCall& call) {
   return {};
 }
 
-// Of a slice for each thread; nothing for a tensor without elements.
+// Returns the bytes of a slice for each thread; 0 for a tensor without elements.
 template <class Pool>
 uint64_t bytes_for(const OpCall& call, Pool make) {
   return call.outputs[0].numel == 0 ? 0 : uint64_t(make(call).slice_bytes() * thread_count());

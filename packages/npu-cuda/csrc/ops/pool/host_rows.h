@@ -81,7 +81,7 @@ struct Run {
   int64_t first, count, step;
 
   int64_t end() const { return first + count * step; }
-  // Of elements side by side.
+  // Returns whether the run, of elements side by side, has this one.
   bool holds(int64_t element) const { return static_cast<uint64_t>(element - first) < static_cast<uint64_t>(count); }
 };
 

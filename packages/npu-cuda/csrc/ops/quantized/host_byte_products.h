@@ -37,7 +37,7 @@ struct Products : Numbers<kBytes> {
     return (T)(*static_cast<const typename VectorOf<char, kBytes>::unaligned*>(from));
   }
 
-  // Of packed integers the even ones and the odd ones, and 8.
+  // Splits packed integers into the even ones and the odd ones, with 8 added to each.
   static NPU_INLINE Weights split(Unsigned bytes) {
     using Words = typename VectorOf<uint16_t, kBytes>::type;
     const Unsigned both = bytes + uint8_t{0x88};  // 16 * (odd + 8) + (even + 8)

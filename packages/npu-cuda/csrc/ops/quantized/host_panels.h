@@ -14,7 +14,7 @@ struct Columns {
 
   // `bytes` of each from byte `from` on: [bytes / 4, width] words.
   void read_words(int64_t from, int64_t bytes, uint32_t* words) const;
-  // Of `groups` groups: [groups, width].
+  // Reads the scales of `groups` groups: [groups, width].
   void read_scales(int64_t first_group, int64_t groups, float* scales) const;
 };
 

@@ -10,7 +10,7 @@
 
 namespace npu::quantized {
 
-// Of integers: the rows of a task are read in places that are far from one another.
+// The bytes of integers of a task: its rows are read in places that are far from one another.
 inline constexpr int64_t kLeastTaskBytes = 32 << 10, kMostTaskBytes = 1 << 20, kCachedTaskBytes = 256 << 10;
 inline constexpr int64_t kMostRowsOfTask = 4096, kMostRowsOfPart = 4;
 
@@ -38,7 +38,7 @@ inline int64_t rows_of_task(int64_t rows, int64_t row_bytes, bool is_read_again)
   return std::max<int64_t>(4, wanted / 4 * 4);
 }
 
-// Of D: its place, and its sums before the bias is added, rows of kMostRowsOfTask of which `columns` are used.
+// A part of D: its place, and its sums before the bias is added, rows of kMostRowsOfTask of which `columns` are used.
 struct Part {
   int64_t row, rows, column, columns;
   float* sums;

@@ -40,7 +40,7 @@ struct Problem {
 };
 
 Status supported(const OpCall& call);
-// Of a call that `supported` takes.
+// Returns the problem of a call that `supported` takes.
 Problem problem_of(const OpCall& call);
 Cost cost(const OpCall& call);
 

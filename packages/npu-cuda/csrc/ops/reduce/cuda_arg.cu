@@ -11,7 +11,7 @@ struct Best {
   uint32_t place;
 };
 
-// Of equal elements the first one, whichever comes first here.
+// Returns the better of two elements; of equal ones the first of the row, whichever comes first here.
 template <class Fn, class Number>
 __device__ Best<Number> better(Best<Number> a, Best<Number> b, uint32_t none) {
   if (b.place == none) return a;

@@ -189,7 +189,7 @@ __device__ Value<Number> state_of_row(const Plan& plan, const typename Fn::Attrs
   return states[0];
 }
 
-// Of all lanes of a warp, in the first one.
+// Joins the states of all lanes of a warp in the first one.
 template <class Fn, class Number>
 __device__ Value<Number> join_lanes(Value<Number> state) {
 #pragma unroll

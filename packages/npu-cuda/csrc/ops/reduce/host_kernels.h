@@ -66,7 +66,7 @@ struct Vectors {
     }
   }
 
-  // Of a row, in parts of which each lane has one.
+  // Returns the state of a row, in parts of which each lane has one.
   static NPU_INLINE V state_of(const Attrs& p, const Lane* x, int64_t n, Lane shift) {
     constexpr int kStates = 4;
     const V m = V::of(shift - T{});

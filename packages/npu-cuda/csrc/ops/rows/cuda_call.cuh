@@ -57,7 +57,7 @@ bool wants_sums(const OpCall& call) {
   return wants;
 }
 
-// Of workspace. The host has a workspace_bytes of the same types: one name would be one function.
+// Returns the bytes of workspace. The host has a workspace_bytes of the same types: one name would be one function.
 template <class Fn, Class type>
 uint64_t bytes_of_sums(const OpCall& call) {
   if (call.inputs[0].numel == 0 || Fn::line.split != Split::LastAxes || !wants_sums<Fn>(call)) return 0;

@@ -36,7 +36,7 @@ struct DeviceNll {
   int64_t ignored;
   bool is_mean;
 
-  // Of a row that is not ignored. A class that is not there ends the kernel with an error, as in PyTorch.
+  // Returns the weight of a row that is not ignored. A class that is not there ends the kernel with an error, as in PyTorch.
   template <class Number>
   __device__ Number weight_of(int64_t target) const {
     if (target < 0 || target >= sizes.classes) __trap();

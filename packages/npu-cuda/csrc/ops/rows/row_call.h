@@ -37,7 +37,7 @@ struct RowCall {
   int64_t width() const { return columns.numel; }
 };
 
-// Of a call that check_rows took, and that has elements.
+// Returns the description of a call that check_rows took, and that has elements.
 RowCall row_call_of(const OpCall& call, const Shape& shape, int64_t parameter);
 
 // The sums over all rows that are the gradients of gamma and beta, of a call of GroupNormBwd.
