@@ -40,7 +40,7 @@ def _parse_target(text: str) -> Path | str:
 
 def is_text_wanted(options: argparse.Namespace) -> bool:
     """Return whether a command prints its text: stdout is not taken by JSON."""
-    return options.json != STDOUT
+    return bool(options.json != STDOUT)
 
 
 def print_or_write_json(make: Callable[[], Any], options: argparse.Namespace, what: str) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from npu_ir.plugins.backend import Backend
 from npu_runtime._torch.opaque_calls import opaque
 from npu_runtime.backends.measured_costs import MeasuredCosts
 from npu_runtime.backends.partition import ATEN
-from npu_runtime.codegen.compiler import compile_graph, held_contents
+from npu_runtime.codegen.compiler import Compiled, compile_graph, held_contents
 from npu_runtime.executor.bound_weights import BoundWeights, bind
 from npu_runtime.executor.engine import Engine
 from npu_runtime.executor.fixed_sizes import FixedSizes, kept_inputs, open_sizes
@@ -57,6 +58,39 @@ from npu_runtime.lowering.lowered_graph import LoweredGraph, lower
 if TYPE_CHECKING:
     from npu_runtime.codegen.live_ranges import MemoryPlan
     from npu_runtime.executor.bound_call import BoundCall
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """What an executor is made with, and those for fixed sizes of its graph, too.
+
+    Attributes:
+        backends: The backends in order of preference, ATen last.
+        device: The device.
+        threads: The number of threads during calls; None for that of the process.
+        updates: The handling of new contents of inputs.
+        donate: The inputs that callers give away, as `resolve_donated` returns them.
+        constants: Tensors in place of the graph's own.
+        pass_names: Returns the names of the passes that have run.
+        frozen: The names of weights that are in the graph only in another form.
+    """
+
+    backends: tuple[Backend, ...]
+    device: torch.device
+    threads: int | None
+    updates: InputUpdates
+    donate: Mapping[str, int | None]
+    constants: Mapping[str, torch.Tensor] | None
+    pass_names: Callable[[], tuple[str, ...]]
+    frozen: tuple[str, ...] = ()
+
+    def overwritable(self, graph: Graph, updates: Updates | None) -> Mapping[Value, Value | None]:
+        """Return the state and the inputs in whose memory calls may write, and what is in it then."""
+        written = self.updates.targets if updates == "write" else ()
+        contents = {target: graph.updates[target] for target in written}
+        donated = find_donated(graph, self.donate)
+        known = {value: graph.updates.get(value) for value, content in donated.items() if content is None}
+        return {**held_contents(graph), **contents, **donated, **known}
 
 
 class IRExecutor:
@@ -153,74 +187,70 @@ class IRExecutor:
             require_graph(graph)
             require_weights(constants, "constants=")
             graph.check_edits()  # what was extracted, loaded or parsed has been checked as a whole
-            self.backends: tuple[Backend, ...]
-            self.device: torch.device
-            if backend is None:
-                backend = default_backend(passes)
-            self.backends, self.device = resolve_backends(backend, device, weights)
-            measured = resolve_tuning(tuning, self.backends, threads)
-            passes = resolve_passes(passes, self.device, self.backends, measured)
-            self._pass_names: Callable[[], tuple[str, ...]] = functools.partial(pass_names, passes)
-            # Names of weights that are in the graph only in another form.
-            self._frozen: tuple[str, ...] = ()
-            self.graph = optimize_graph(graph, passes)
-            self._updates = InputUpdates(self.graph, updates)
-            given = read_weights(weights, self.graph)
-            reject_cpu_passes_elsewhere(self.graph, passes, self.device)
-            self._constants = constants
-            self._donate = resolve_donated(self.graph, donate)
-            overwritable = self._overwritable(self._updates.choice)
-            self.lowered: LoweredGraph = lower(
-                self.graph, self.backends, overwritable=overwritable, measured=measured
+            backends, place = resolve_backends(
+                default_backend(passes) if backend is None else backend, device, weights
             )
+            measured = resolve_tuning(tuning, backends, threads)
+            passes = resolve_passes(passes, place, backends, measured)
+            optimized = optimize_graph(graph, passes)
+            input_updates = InputUpdates(optimized, updates)
+            given = read_weights(weights, optimized)
+            reject_cpu_passes_elsewhere(optimized, passes, place)
+            settings = _Settings(
+                backends,
+                place,
+                threads,
+                input_updates,
+                resolve_donated(optimized, donate),
+                constants,
+                functools.partial(pass_names, passes),
+            )
+            overwritable = settings.overwritable(optimized, input_updates.choice)
+            lowered = lower(optimized, backends, overwritable=overwritable, measured=measured)
             known = None if share is None else share._engine
-            bound = bind(self.graph, given, constants, self.device, None if known is None else known.bound)
-            self._compile(bound, threads, known)
+            bound = bind(optimized, given, constants, place, None if known is None else known.bound)
+            self._compile(settings, optimized, lowered, bound, known)
             if share is None and max_fixed_sizes and self._can_fix_sizes():
                 # Not a method of this object: a cycle would keep it until the garbage collector runs.
-                template = self._twin()
-                del template._engine, template._compiled
-                make = functools.partial(template._make_fixed, passes, measured)
+                make = functools.partial(_make_fixed, settings, optimized, passes, measured)
                 self._engine.fixed_sizes = FixedSizes(graph, max_fixed_sizes, make, bound)
 
-    def _compile(self, bound: BoundWeights, threads: int | None, share: Engine | None = None) -> None:
-        """Make the engine of the lowered graph."""
-        self.threads = threads
-        self._compiled = compile_graph(self.lowered, self.device, bound.values)
-        donated = find_donated(self.graph, self._donate)
-        self._engine = Engine(self.graph, self._compiled, bound, self.device, threads, donated, share)
-        self._unflatten = make_unflatten(self.graph.results[0])
-        self._result_count = len(self.graph.results[1])
+    def _compile(
+        self,
+        settings: _Settings,
+        graph: Graph,
+        lowered: LoweredGraph,
+        bound: BoundWeights,
+        share: Engine | None = None,
+    ) -> None:
+        """Make this the executor of a lowered graph."""
+        device, threads = settings.device, settings.threads
+        compiled = compile_graph(lowered, device, bound.values)
+        donated = find_donated(graph, settings.donate)
+        engine = Engine(graph, compiled, bound, device, threads, donated, share)
+        self._take(settings, graph, lowered, compiled, engine)
+
+    def _take(
+        self,
+        settings: _Settings,
+        graph: Graph,
+        lowered: LoweredGraph,
+        compiled: Compiled,
+        engine: Engine,
+    ) -> None:
+        """Set every attribute."""
+        self.graph, self.lowered = graph, lowered
+        self.backends, self.device, self.threads = settings.backends, settings.device, settings.threads
+        self._settings, self._updates = settings, settings.updates
+        self._compiled, self._engine = compiled, engine
+        self._unflatten = make_unflatten(graph.results[0])
+        self._result_count = len(graph.results[1])
 
     def _can_fix_sizes(self) -> bool:
         """Return whether sizes are open, others than ATen could run fixed ones, and calls have no effects."""
         is_on_aten = any(item.partition.backend.name == ATEN for item in self.lowered.partitions)
-        has_effects = bool(self.graph.updates or self._donate)
+        has_effects = bool(self.graph.updates or self._settings.donate)
         return len(self.backends) > 1 and is_on_aten and bool(open_sizes(self.graph)) and not has_effects
-
-    def _make_fixed(
-        self,
-        passes: Passes,
-        measured: MeasuredCosts | None,
-        graph: Graph,
-        weights: BoundWeights,
-        share: BoundWeights,
-    ) -> IRExecutor:
-        """Return an executor like this one of its graph for fixed sizes; see `FixedSizes`."""
-        with pause_gc():
-            fixed = self._twin()
-            fixed.graph = optimize_graph(graph, passes)
-            fixed.lowered = lower(fixed.graph, self.backends, overwritable={}, measured=measured)
-            bound = bind(fixed.graph, weights.state_dict(()), self._constants, self.device, share)
-            fixed._compile(bound, self.threads)
-            fixed._engine.kept_inputs = kept_inputs(self.graph, fixed.graph)
-        return fixed
-
-    def _twin(self) -> IRExecutor:
-        """Return another object with the same parts, some of which are then replaced."""
-        twin = object.__new__(type(self))
-        vars(twin).update(vars(self))
-        return twin
 
     def __repr__(self) -> str:
         backends = ", ".join(backend.name for backend in self.backends)
@@ -245,16 +275,6 @@ class IRExecutor:
         """
         return self._engine.executor_for(positional_tuple(args), kwargs or {}) or self
 
-    def _overwritable(self, updates: Updates | None) -> Mapping[Value, Value | None]:
-        """Return the state and the inputs in whose memory calls may write, and what is in it then."""
-        written = self._updates.targets if updates == "write" else ()
-        contents = {target: self.graph.updates[target] for target in written}
-        donated = find_donated(self.graph, self._donate)
-        known = {
-            value: self.graph.updates.get(value) for value, content in donated.items() if content is None
-        }
-        return {**held_contents(self.graph), **contents, **donated, **known}
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the executor to one file, from which `load` makes an equal one without passes and prologue.
 
@@ -268,11 +288,11 @@ class IRExecutor:
         """
         saved = SavedExecutor(
             self.graph,
-            self._frozen,
-            self._pass_names(),
+            self._settings.frozen,
+            self._settings.pass_names(),
             name_backends(self.backends),
             self.device,
-            {"threads": self.threads, "updates": self._updates.choice, "donate": dict(self._donate)},
+            {"threads": self.threads, "updates": self._updates.choice, "donate": dict(self._settings.donate)},
             plan_of(self.lowered),
             self._engine.current_weights(),
         )
@@ -300,23 +320,29 @@ class IRExecutor:
         executor = cls.__new__(cls)
         with pause_gc():
             saved = read_executor(path)
-            executor._updates = InputUpdates(saved.graph, updates or saved.options["updates"])
+            input_updates = InputUpdates(saved.graph, updates or saved.options["updates"])
             with named_place(str(path)):
-                executor._restore(saved, str(path))
+                executor._restore(saved, input_updates, str(path))
         return executor
 
-    def _restore(self, saved: SavedExecutor, path: str) -> None:
+    def _restore(self, saved: SavedExecutor, updates: InputUpdates, path: str) -> None:
         """Make this the executor that was saved, but for what happens to inputs."""
-        self.graph, self._constants = saved.graph, None
-        self._frozen = saved.frozen
-        self._pass_names = lambda: saved.passes
-        self.backends, self.device = resolve_backends(find_backends(saved.backends), saved.device, None)
-        self._donate = saved.options["donate"]
+        backends, device = resolve_backends(find_backends(saved.backends), saved.device, None)
+        settings = _Settings(
+            backends,
+            device,
+            saved.options["threads"],
+            updates,
+            saved.options["donate"],
+            None,
+            lambda: saved.passes,
+            saved.frozen,
+        )
         # As it was saved, or the plan would be another one.
-        overwritable = self._overwritable(saved.options["updates"])
-        self.lowered = lower(saved.graph, self.backends, overwritable=overwritable, chosen=saved.chosen)
-        require_plan(saved.plan, plan_of(self.lowered), path)
-        self._compile(saved.bound, saved.options["threads"])
+        overwritable = settings.overwritable(saved.graph, saved.options["updates"])
+        lowered = lower(saved.graph, backends, overwritable=overwritable, chosen=saved.chosen)
+        require_plan(saved.plan, plan_of(lowered), path)
+        self._compile(settings, saved.graph, lowered, saved.bound)
 
     @opaque
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -449,13 +475,16 @@ class IRExecutor:
                 where=f"graph {self.graph.name!r}",
                 fix="load them into the executor that for_call was asked of",
             )
-        self._engine.bind(bind(self.graph, read_weights(weights, self.graph), self._constants, self.device))
+        self._engine.bind(
+            bind(self.graph, read_weights(weights, self.graph), self._settings.constants, self.device)
+        )
 
     def _require_original_weights(self) -> None:
-        if self._frozen:
-            others = f" and {len(self._frozen) - 1} more" if len(self._frozen) > 1 else ""
+        frozen = self._settings.frozen
+        if frozen:
+            others = f" and {len(frozen) - 1} more" if len(frozen) > 1 else ""
             raise WeightError(
-                f"the executor was loaded from a file, which has {self._frozen[0]!r}{others} only as"
+                f"the executor was loaded from a file, which has {frozen[0]!r}{others} only as"
                 " the prologue left them: folded, transformed or packed",
                 where=f"graph {self.graph.name!r}",
                 fix="make a new executor of the original graph: IRExecutor(graph, weights)",
@@ -487,9 +516,10 @@ class IRExecutor:
         Each instruction is one call, in order. It has the same weights. Its mutated state starts as a copy
         of the state here, and advances independently. Its calls write to no argument.
         """
-        instrumented = self._twin()
-        instrumented._updates = InputUpdates(self.graph, "ignore")
-        instrumented._engine = self._engine.instrument(wrap)
+        instrumented = IRExecutor.__new__(IRExecutor)
+        settings = replace(self._settings, updates=InputUpdates(self.graph, "ignore"))
+        engine = self._engine.instrument(wrap)
+        instrumented._take(settings, self.graph, self.lowered, self._compiled, engine)
         return instrumented
 
     def trust(self, inputs: Collection[Value]) -> None:
@@ -521,3 +551,23 @@ class IRExecutor:
 
         copied = copied_values(self.graph, self._compiled.alias_sets, self._compiled.in_place)
         return plan_memory(self.instructions, self.graph.returned_values, copied)
+
+
+def _make_fixed(
+    settings: _Settings,
+    open_graph: Graph,
+    passes: Passes,
+    measured: MeasuredCosts | None,
+    graph: Graph,
+    weights: BoundWeights,
+    share: BoundWeights,
+) -> IRExecutor:
+    """Return an executor, as of a graph with open sizes, of its graph for fixed ones; see `FixedSizes`."""
+    with pause_gc():
+        fixed = IRExecutor.__new__(IRExecutor)
+        optimized = optimize_graph(graph, passes)
+        lowered = lower(optimized, settings.backends, overwritable={}, measured=measured)
+        bound = bind(optimized, weights.state_dict(()), settings.constants, settings.device, share)
+        fixed._compile(settings, optimized, lowered, bound)
+        fixed._engine.kept_inputs = kept_inputs(open_graph, optimized)
+    return fixed
