@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """What an executor is made with, and those for fixed sizes of its graph, too.
+    """Settings of an executor, and of those for fixed sizes of its graph.
 
     Attributes:
         backends: The backends in order of preference, ATen last.
