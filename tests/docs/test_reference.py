@@ -43,7 +43,11 @@ def test_every_call_that_conversion_refuses_is_listed() -> None:
 
 def test_the_page_of_the_passes_is_what_they_say_of_themselves() -> None:
     passes, pipelines = (
-        [item for name, item in found.items() if origin_of(name, kind).startswith("npu-passes (")]
+        [
+            item
+            for name, item in found.items()
+            if origin_of(name, kind).startswith(("npu-passes (", "npu-runtime-cpu ("))
+        ]
         for kind, found in (("passes", npu_passes.all_passes()), ("pipelines", npu_passes.all_pipelines()))
     )
 

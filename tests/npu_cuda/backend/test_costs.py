@@ -102,6 +102,19 @@ def test_contiguous_images_stay_with_aten_until_weights_are_packed() -> None:
     assert "packed_conv2d" in nodes_by_backend(model, image, passes="host")["host"]
 
 
+def test_convolutions_of_volumes_do_not_wait_for_packed_weights() -> None:
+    volume = torch.randn(1, 16, 16, 16, 16)
+
+    assert nodes_by_backend(nn.Conv3d(16, 32, 3), volume) == {"host": {"conv3d"}}
+    assert nodes_by_backend(nn.Conv3d(16, 16, 1), volume) == {"aten": {"conv3d"}}
+
+
+def test_batches_of_small_products_are() -> None:
+    a, b = torch.randn(2, 16, 64, 64)
+
+    assert nodes_by_backend(Product(), a, b) == {"host": {"matmul"}}
+
+
 @each_row("function, x", {
     "an image to channels-last": (lambda x: x.permute(0, 2, 3, 1).contiguous(), torch.randn(1, 32, 64, 64)),
     "truth values to floats": (lambda x: x.to(torch.float32), torch.randn(256, 256) > 0),

@@ -16,6 +16,7 @@ from npu_cuda.backend.native import NativeBackend
 from npu_cuda.testing.rows.fused import fused_attrs
 from npu_ir import Graph, extract_ir
 from npu_ir.plugins.backend import BackendOp
+from tests.support.corpus.case import Function
 from tests.support.emulator.module import needs_emulator, ordered
 from tests.support.emulator.run_time_compiler import run_time_compiler  # noqa: F401
 from tests.support.tiers import examples
@@ -301,6 +302,27 @@ def test_ops_behind_a_packed_convolution_are_steps_of_it(shape: tuple[int, int],
 
         assert [kind for kind in kinds(ops) if kind != "View"] == ["PackedConv"]
         assert_same_bits(run(graph, ops, *args), run(graph, one_by_one(graph), *args))
+
+
+@pytest.mark.parametrize("channels", [3, 16, 40, 130, 600])
+@pytest.mark.parametrize("is_last", [True, False])
+def test_steps_with_a_number_for_each_channel_compute_the_same(channels: int, is_last: bool) -> None:
+    torch.manual_seed(0)
+    width = next((width for width in (16, 32) if channels <= width), 64)
+    x, scale = torch.randn(2, 4, 9, 11), torch.randn(1, channels, 1, 1)
+    x = x.to(memory_format=torch.channels_last) if is_last else x
+    args = [x, torch.randn(-(-channels // width), 4, width), torch.randn(channels), scale, 1 / scale]
+
+    def snake(x: Tensor, panels: Tensor, bias: Tensor, scale: Tensor, inverse: Tensor) -> Tensor:
+        z = torch.ops.npu.packed_conv2d(x, panels, bias, [1, 1], [1, 1], [0, 0], [1, 1], channels)
+        return z + inverse * torch.sin(scale * z).square()
+
+    graph = captured(Function(snake), *args)
+
+    ops = HOST.lower(graph)
+
+    assert [kind for kind in kinds(ops) if kind != "View"] == ["PackedConv"]
+    assert_same_bits(run(graph, ops, *args), run(graph, one_by_one(graph), *args))
 
 
 def test_a_packed_product_that_is_read_elsewhere_has_memory() -> None:

@@ -17,6 +17,7 @@ from tests.support.rows import each_row
 
 PASSES = "constant-folding,channels-last"
 WIDE = 128  # channels: two convolutions of them pay for the copies at the ends
+WEIGHT = torch.rand(WIDE, WIDE, 2, 2) / WIDE
 
 
 def layouts(graph: Graph, op: str) -> list[str]:
@@ -57,6 +58,10 @@ def test_a_run_of_convolutions_has_one_copy_at_either_end() -> None:
     "cat-of-slices": (lambda y, x: torch.cat([y[:, :64].relu(), y[:, 64:].tanh()], 1)),
     "cat": (lambda y, x: torch.cat([y, x], 1).relu()[:, :WIDE]),
     "pad": (lambda y, x: F.pad(y, (1, 1, 1, 1))),
+    "reflect": (lambda y, x: F.pad(y, (1, 2, 3, 0), mode="reflect")),
+    "replicate": (lambda y, x: F.pad(y, (1, 2, 3, 0), mode="replicate")),
+    "circular": (lambda y, x: F.pad(y, (1, 2, 3, 0), mode="circular")),
+    "transposed": (lambda y, x: F.conv_transpose2d(y, WEIGHT, stride=2)),
     "along-the-width": (lambda y, x: y * torch.linspace(0, 1, 14)),
     "mask": (lambda y, x: torch.where(y > 0, y, x)),
     "softmax": (lambda y, x: F.softmax(y, 1)),

@@ -44,6 +44,10 @@ def test_a_convolution_reads_panels_that_the_prologue_makes(
     pytest.param(lambda m, x: F.conv2d(x, m.weight[:, :3], groups=2), "it has 2 groups", id="groups"),
     pytest.param(lambda m, x: F.conv2d(x, x[:, :, :2, :2]), "its weight %.*", id="no weight"),
     pytest.param(lambda m, x: F.conv2d(x[0], m.weight), "not a batch of images", id="no batch"),
+    pytest.param(lambda m, x: F.conv_transpose2d(x[0], m.weight), "not a batch", id="transposed"),
+    pytest.param(lambda m, x: F.conv_transpose2d(x, m.weight, groups=2), "it has 2 groups", id="two groups"),
+    pytest.param(lambda m, x: F.conv_transpose2d(x, m.weight, dilation=2), "a dilation", id="dilation"),
+    pytest.param(lambda m, x: F.conv_transpose2d(x, x[:1].transpose(0, 1)), "at each", id="given"),
 ])  # fmt: skip
 def test_what_is_not_packed_has_the_reason(function: object, reason: str) -> None:
     model = Holding(function, weight=nn.Parameter(torch.randn(6, 6, 3, 3)))
@@ -61,6 +65,32 @@ def test_the_pipeline_of_the_host_packs_every_convolution() -> None:
 
     assert ops(executor.graph)["npu.packed_conv2d"] == 2
     torch.testing.assert_close(executor(x), model(x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "options"),
+    [
+        (5, {"kernel_size": 2, "stride": 2}),
+        (40, {"kernel_size": (4, 3), "stride": (2, 3), "padding": 1, "bias": False}),
+        (130, {"kernel_size": 3, "stride": 2, "padding": 1, "output_padding": 1}),
+    ],
+    ids=["stride", "pairs", "output padding"],
+)
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_a_transposed_convolution_reads_panels_as_well(
+    outputs: int, options: dict[str, Any], memory_format: torch.memory_format
+) -> None:
+    model = nn.ConvTranspose2d(6, outputs, **options).eval()
+    x = torch.randn(2, 6, 9, 8).to(memory_format=memory_format)
+
+    graph = optimized(model, x, passes=PASSES)
+    executor = IRExecutor(captured(model, x), model.state_dict(), passes="host", backend="host")
+
+    assert ops(graph)["npu.packed_conv_transpose2d"] == 1
+    assert ops(executor.graph)["npu.packed_conv_transpose2d"] == 1
+    assert_computes(graph, model, x)
+    torch.testing.assert_close(executor(x), model(x), rtol=1e-4, atol=1e-4)
+    assert executor(x).stride() == model(x).stride()
 
 
 @pytest.mark.parametrize("size", [56, 14], ids=["tiles of 4", "tiles of 2"])

@@ -1,7 +1,11 @@
 #include "ops/conv/steps.h"
 
+#include <algorithm>
+
 namespace npu::conv {
 namespace {
+
+constexpr int64_t kGathered = 256;  // sums of one channel that are written together
 
 // The stride of the spatial axes of a tensor as one; false where they are none.
 bool join_pixels(const TensorDesc& tensor, const TensorDesc& y, int64_t* stride) {
@@ -18,6 +22,9 @@ bool join_pixels(const TensorDesc& tensor, const TensorDesc& y, int64_t* stride)
   return true;
 }
 
+// The pixels of a channel are side by side, and its channels are not.
+bool are_planes(const TensorDesc& y) { return y.strides[y.rank - 1] == 1 && y.strides[1] != 1; }
+
 }  // namespace
 
 StepsCall::StepsCall(const OpCall& whole)
@@ -30,6 +37,7 @@ Status Steps::make(const OpCall& fused, int64_t columns) {
   nest.rank = 2;
   nest.operands = fused.num_inputs + fused.num_outputs;
   const TensorDesc& y = fused.outputs[0];
+  is_by_channel_ = are_planes(y);
   for (int i = 0; i < nest.operands; ++i) {
     const TensorDesc& tensor = pointwise::operand_of(fused, i);
     Strides& strides = strides_[i];
@@ -38,8 +46,8 @@ Status Steps::make(const OpCall& fused, int64_t columns) {
     else if (!join_pixels(tensor, y, &strides.pixel)) {
       return Status::not_implemented("the pixels of " + text_of(tensor) + ", a tensor of a step, have no stride of their own");
     }
-    nest.strides[i][0] = strides.channel;
-    nest.strides[i][1] = strides.pixel;
+    nest.strides[i][0] = is_by_channel_ ? strides.pixel : strides.channel;
+    nest.strides[i][1] = is_by_channel_ ? strides.channel : strides.pixel;
   }
   window_ = plan_.over(nest, fused);
   return {};
@@ -53,7 +61,8 @@ void Steps::run(const OpCall& fused, const Part& part) const {
     const int64_t at = part.image * strides.image + part.pixel * strides.pixel + part.channel * strides.channel;
     data[i] = static_cast<char*>(pointwise::operand_of(fused, i).data) + at * window_.operands[i].bytes;
   }
-  pointwise::run_window(window_, data, part.pixels, part.channels);
+  if (is_by_channel_) pointwise::run_window(window_, data, part.channels, part.pixels);
+  else pointwise::run_window(window_, data, part.pixels, part.channels);
 }
 
 std::shared_ptr<const Steps> steps_of(const OpCall& call) {
@@ -80,10 +89,24 @@ void Results::write(const Bands& bands, const BandPlace& place, int64_t first, i
     return steps_->run(fused_->call, {place.image, pixel, pixels, channel, channels, sums});
   }
   const pointwise::WriteRow write = pointwise::writer(pointwise::element_of(y.dtype), pointwise::kFloat32);
-  for (int64_t pixel = 0; pixel < pixels; ++pixel) {
+  const int64_t item = item_bytes(y.dtype);
+  for (int64_t pixel = 0, count; pixel < pixels; pixel += count) {
     const int64_t row = (first + pixel) / bands.width(), column = (first + pixel) % bands.width();
-    const int64_t at = offset_in(y, bands, place, row, column) + channel * y.channel_stride;
-    write(sums + pixel * y.channels, static_cast<char*>(y_.data) + at * item_bytes(y.dtype), y.channel_stride, channels);
+    count = y.channel_stride == 1 ? 1 : std::min({pixels - pixel, bands.width() - column, kGathered});
+    char* const to = static_cast<char*>(y_.data) + (offset_in(y, bands, place, row, column) + channel * y.channel_stride) * item;
+    const float* const from = sums + pixel * y.channels;
+    if (count == 1) write(from, to, y.channel_stride, channels);
+    else write_planes(from, count, channels, write, to, bands.plane.axes[2].step * y.strides[2]);
+  }
+}
+
+void Results::write_planes(const float* sums, int64_t pixels, int64_t channels, pointwise::WriteRow write, char* to,
+                           int64_t stride) const {
+  const Image& y = geometry_.y;
+  float numbers[kGathered];
+  for (int64_t channel = 0; channel < channels; ++channel) {
+    for (int64_t i = 0; i < pixels; ++i) numbers[i] = sums[i * y.channels + channel];
+    write(numbers, to + channel * y.channel_stride * item_bytes(y.dtype), stride, pixels);
   }
 }
 

@@ -36,6 +36,7 @@ class Steps {
   };
 
   fusion::Plan plan_;
+  bool is_by_channel_ = false;  // rows of the window are pixels of one channel, else channels of one pixel
   pointwise::HostCall window_{};
   Strides strides_[pointwise::kMaxOperands] = {};
 };
@@ -57,6 +58,10 @@ class Results {
              int64_t channels, float* sums) const;
 
  private:
+  // Of pixels of one row, `stride` apart: channel by channel.
+  void write_planes(const float* sums, int64_t pixels, int64_t channels, pointwise::WriteRow write, char* to,
+                    int64_t stride) const;
+
   const TensorDesc& y_;
   const Geometry& geometry_;
   const Steps* steps_;

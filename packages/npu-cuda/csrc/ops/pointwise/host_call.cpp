@@ -269,7 +269,7 @@ void run_on_host(const HostCall& host_call, const OpCall& call) {
 void run_window(const HostCall& host_call, void* const* data, int64_t rows, int64_t columns) {
   if (host_call.has_rows) {
     if (are_one_row(host_call, rows, columns)) return run_rows(host_call, data, 1, rows * columns);
-    if (columns >= kShortRow) return run_rows(host_call, data, rows, columns);
+    if (columns > kBlock / 2) return run_rows(host_call, data, rows, columns);
   }
   HostCall window = host_call;
   window.nest.shape[0] = columns;

@@ -59,6 +59,14 @@ def _lower_packed(node: OpNode) -> Lowered:
     return build.add("PackedConv", tensors, node.outputs, **numbers, has_bias=int(len(tensors) > 2))
 
 
+def _lower_packed_transposed(node: OpNode) -> Lowered:
+    build = OpBuilder(node, "input", "panels", "bias")
+    numbers = by_axis({name: node.attrs[name] for name in ("kernel", "stride", "padding")})
+    numbers["transposed"] = 1
+    tensors = build.present("input", "panels", "bias")
+    return build.add("PackedConv", tensors, node.outputs, **numbers, has_bias=int(len(tensors) > 2))
+
+
 def _lower_winograd(node: OpNode) -> Lowered:
     build = OpBuilder(node, "input", "panels", "bias")
     tensors = build.present("input", "panels", "bias")
@@ -104,6 +112,7 @@ CONV_RULES: Mapping[str, tuple[Rule, ...]] = {
         for overload in ("default", "padding")
     },
     "npu.packed_conv2d.default": (_lower_packed,),
+    "npu.packed_conv_transpose2d.default": (_lower_packed_transposed,),
     "npu.winograd_conv2d.default": (_lower_winograd,),
     "aten.conv_transpose1d.default": (_lower_transposed,),
     "aten.conv_transpose2d.input": (_lower_transposed,),

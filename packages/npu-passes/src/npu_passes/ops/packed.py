@@ -21,6 +21,7 @@ PACK_MATRIX = "npu.pack_matrix.default"
 PACK_FILTERS = "npu.pack_filters.default"
 PACKED_LINEAR = "npu.packed_linear.default"
 PACKED_CONV2D = "npu.packed_conv2d.default"
+PACKED_CONV_TRANSPOSE2D = "npu.packed_conv_transpose2d.default"
 MOST_WIDTH = 64
 _LARGE = 1 << 17  # elements
 _FEW_THREADS = 4  # with more, the copy of all panels at once is shared by them
@@ -151,10 +152,44 @@ def packed_conv2d(
         dilation: Distance between the elements of the kernel.
         out_channels: The number of columns of the matrix.
     """
-    matrix = matrix_of(panels)[:, :out_channels]
-    weight = matrix.reshape(*kernel, -1, out_channels).permute(3, 2, 0, 1)
+    weight = _filters(panels, kernel, out_channels)
     groups = input.shape[1] // weight.shape[1]
     return F.conv2d(input, weight, bias, stride, padding, dilation, groups)
+
+
+@register_composite(
+    "(Tensor input, Tensor panels, Tensor? bias, SymInt[2] kernel, SymInt[2] stride, SymInt[2] padding, "
+    "SymInt[2] output_padding, SymInt out_channels) -> Tensor"
+)
+def packed_conv_transpose2d(
+    input: Tensor,
+    panels: Tensor,
+    bias: Tensor | None,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    output_padding: Sequence[int],
+    out_channels: int,
+) -> Tensor:
+    """Return the transposed convolution of images, in one group and without dilation.
+
+    Args:
+        input: [batch, in, height, width].
+        panels: Those of the weights as a matrix of [kernel height * kernel width * in, out].
+        bias: [out].
+        kernel: Height and width, like the following pairs.
+        stride: Distance between the results of neighbouring pixels.
+        padding: Rows that the result lacks on either side.
+        output_padding: Rows that it has more on one side.
+        out_channels: The number of columns of the matrix.
+    """
+    weight = _filters(panels, kernel, out_channels).transpose(0, 1)
+    return F.conv_transpose2d(input, weight, bias, stride, padding, output_padding)
+
+
+def _filters(panels: Tensor, kernel: Sequence[int], out_channels: int) -> Tensor:
+    """Return the weights of [out, in / groups, *kernel] that panels were made of."""
+    return matrix_of(panels)[:, :out_channels].reshape(*kernel, -1, out_channels).permute(3, 2, 0, 1)
 
 
 def matrix_of(panels: Tensor) -> Tensor:

@@ -15,13 +15,20 @@ from npu_passes.rewriting.arguments import arguments_of
 from npu_passes.rewriting.value_replacement import match_strides
 from npu_passes.rewriting.weight_dependence import Weights
 from npu_runtime.cpu import onednn
-from npu_runtime.cpu.convolutions import CONVOLUTIONS, convolution_of, convolution_problem
+from npu_runtime.cpu.convolutions import (
+    CONVOLUTIONS,
+    TRANSPOSED,
+    convolution_of,
+    convolution_problem,
+    transposed_problem,
+)
 from npu_runtime.cpu.costs import (
     CONVOLUTION_GRADIENTS,
     is_channels_last,
     seconds_saved,
     seconds_saved_by_panels,
     seconds_saved_in_training,
+    spread_seconds,
 )
 from npu_runtime.cpu.layouts import (
     choose_channels_last,
@@ -29,6 +36,10 @@ from npu_runtime.cpu.layouts import (
     is_layout_agnostic,
     is_layout_sensitive,
 )
+
+# Seconds: decides where nothing else does. On the host what follows a convolution costs nothing in its
+# layout.
+_EPILOGUE = 1e-9
 
 
 class ChannelsLast(Pass):
@@ -76,9 +87,11 @@ class ChannelsLast(Pass):
             if seconds is not None:
                 candidates[node] = seconds
                 continue
-            if node.op_type not in CONVOLUTIONS:
+            if node.op_type == TRANSPOSED and self.for_host and transposed_problem(graph, node) is None:
+                candidates[node] = spread_seconds(node)
+            elif node.op_type not in CONVOLUTIONS:
                 if is_layout_agnostic(node):
-                    candidates[node] = 0.0
+                    candidates[node] = _EPILOGUE if self.for_host else 0.0
                 continue
             absence = None if self.for_host else onednn.unavailable_reason()
             problem = absence or convolution_problem(graph, node)
@@ -94,7 +107,7 @@ def _weights_in_any_layout(graph: Graph) -> frozenset[Value]:
     """Return the weights of convolutions, and the gradients of those that a step trains: they stay."""
     fixed: set[Value] = set()
     for node in graph.body:
-        if node.op_type in CONVOLUTIONS or node.op_type == CONVOLUTION_GRADIENTS:
+        if node.op_type in (*CONVOLUTIONS, TRANSPOSED, CONVOLUTION_GRADIENTS):
             fixed.add(arguments_of(node)["weight"])
         if node.op_type == CONVOLUTION_GRADIENTS:
             fixed.add(node.outputs[1])

@@ -19,7 +19,11 @@ _HEIGHT = (
     2  # the axis that an image [batch, channels, 1, width] has and a signal [batch, channels, width] has not
 )
 _CONVOLUTIONS = MappingProxyType(
-    {"aten.conv1d.default": "aten.conv2d.default", "aten.conv1d.padding": "aten.conv2d.padding"}
+    {
+        "aten.conv1d.default": "aten.conv2d.default",
+        "aten.conv1d.padding": "aten.conv2d.padding",
+        "aten.conv_transpose1d.default": "aten.conv_transpose2d.input",
+    }
 )
 _POOLS = MappingProxyType(
     {
@@ -29,7 +33,9 @@ _POOLS = MappingProxyType(
     }
 )
 # What the new axis gets in lists of one number per axis.
-_OF_HEIGHT = MappingProxyType({"stride": 1, "padding": 0, "dilation": 1, "kernel_size": 1, "output_size": 1})
+_OF_HEIGHT = MappingProxyType(
+    {"stride": 1, "padding": 0, "output_padding": 0, "dilation": 1, "kernel_size": 1, "output_size": 1}
+)
 # The same for signals and images, beside what is elementwise.
 _OF_ANY_RANK = frozenset(
     {

@@ -13,6 +13,7 @@ from npu_passes.rewriting.weight_dependence import weight_problem
 from npu_runtime.cpu.onednn import type_problem
 
 CONVOLUTIONS = ("aten.conv2d.default", "aten.conv2d.padding", "aten.convolution.default")
+TRANSPOSED = "aten.conv_transpose2d.input"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,19 @@ class Convolution:
 def convolution_problem(graph: Graph, node: OpNode) -> str | None:
     """Return the reason why oneDNN's packed kernels cannot compute a convolution; None if they can."""
     return shape_problem(node) or weight_problem(graph, arguments_of(node)["weight"])
+
+
+def transposed_problem(graph: Graph, node: OpNode) -> str | None:
+    """Return the reason why a node of `TRANSPOSED` cannot have packed weights; None if it can."""
+    arguments = arguments_of(node, defaults=True)
+    if arguments["input"].tensor_type.rank != 4:
+        return f"%{arguments['input'].name} is {arguments['input'].type}, not a batch of images"
+    if arguments["groups"] != 1:
+        return f"it has {arguments['groups']} groups"
+    if set(arguments["dilation"]) != {1}:
+        return f"it has a dilation of {arguments['dilation']}"
+    problem = type_problem(arguments["input"], arguments["weight"], arguments["bias"], node.outputs[0])
+    return problem or weight_problem(graph, arguments["weight"])
 
 
 def shape_problem(node: OpNode) -> str | None:

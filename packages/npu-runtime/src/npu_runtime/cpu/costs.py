@@ -194,7 +194,12 @@ def seconds_saved(item: Convolution) -> float:
 
 def seconds_saved_by_panels(item: Convolution) -> float:
     """Return the seconds that a convolution by `npu_passes.ops.packed` saves in channels-last."""
-    images = item.input, item.output
+    return spread_seconds(item.node)
+
+
+def spread_seconds(node: OpNode) -> float:
+    """Return the seconds that channels which are not side by side cost a convolution on the host."""
+    images = arguments_of(node)["input"], node.outputs[0]
     return _SPREAD * sum(math.prod(image.tensor_type.static_shape) for image in images)
 
 

@@ -26,6 +26,7 @@ _BY_NAME = frozenset(
         "batch_norm.default",
         "constant_pad_nd.default",
         "pad.default",
+        "conv_transpose2d.input",
         "upsample_nearest2d.vec",
         "upsample_nearest2d.default",
         "upsample_bilinear2d.vec",
