@@ -351,6 +351,38 @@ def test_an_op_joins_no_chain_that_what_it_reads_depends_on() -> None:
     assert_same_bits(run(graph, ops, *args), run(graph, one_by_one(graph), *args))
 
 
+def test_views_between_pointwise_ops_end_no_chain() -> None:
+    class Recurrence(nn.Module):
+        def forward(self, x: Tensor, y: Tensor, row: Tensor, matrix: Tensor) -> Tensor:
+            state = row
+            for index in range(4):
+                state = state * x[index] + y[index]
+            return state
+
+    args = arguments()
+    graph = captured(Recurrence(), *args)
+
+    ops = HOST.lower(graph)
+
+    assert [kind for kind in kinds(ops) if kind != "View"] == ["Fused"]
+    assert_same_bits(run(graph, ops, *args), run(graph, one_by_one(graph), *args))
+
+
+def test_an_op_joins_no_chain_that_it_reads_a_view_of() -> None:
+    class Turned(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            doubled = x * 2 + 1
+            return doubled + doubled.t().flip(0).t() + doubled.t()
+
+    x = torch.randn(9, 9)
+    graph = captured(Turned(), x)
+
+    ops = HOST.lower(graph)
+
+    assert kinds(ops).count("Fused") == 2
+    assert_same_bits(run(graph, ops, x), run(graph, one_by_one(graph), x))
+
+
 @pytest.mark.parametrize(
     ("steps", "returned"),
     [pytest.param(["add"] * 150, 1, id="steps"), pytest.param(["add", "gelu"] * 10, 20, id="results")],

@@ -10,13 +10,14 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
 from npu_cuda import _C, attrs
 from npu_cuda.backend.selection import kind_of, pointwise_instructions, select_kernel
 from npu_cuda.backend.tensor_views import tensor_type
+from npu_cuda.backend.view_rules import VIEW
 from npu_ir.core.types import contiguous_strides
 from npu_ir.plugins.backend import BackendOp, Operand
 
@@ -39,6 +40,7 @@ class _Unit:
     place: int
     ops: list[BackendOp]
     shape: tuple[int | Operand, ...] | None  # or the angles of rotations; None: nothing joins it
+    views: list[BackendOp] = field(default_factory=list)  # of its results and of views of these
 
 
 def fuse(ops: Sequence[BackendOp], results: Iterable[Operand], device: str) -> list[BackendOp]:
@@ -55,34 +57,34 @@ def fuse(ops: Sequence[BackendOp], results: Iterable[Operand], device: str) -> l
     producers = {operand: op for op in ops for operand in op.outputs}
     for op in ops:
         for operand in op.inputs:
-            if operand in producers and unit_of[id(producers[operand])] is not unit_of[id(op)]:
+            if operand in producers and unit_of.get(id(producers[operand])) is not unit_of.get(id(op)):
                 read_outside.add(operand)
-    return [op for unit in units for op in _joined(unit.ops, read_outside, device)]
+    return [op for unit in units for op in (*_joined(unit.ops, read_outside, device), *unit.views)]
 
 
 def _units(ops: Sequence[BackendOp]) -> list[_Unit]:
-    units: list[_Unit] = []
-    writers: dict[Operand, _Unit] = {}
+    """Return the units of the ops; the first one has no ops, but the views of what is there before."""
+    units = [_Unit(0, [], None)]
+    writers: dict[Operand, _Unit] = {}  # of a view: of what it is a view of
+    views: set[Operand] = set()
     for op in ops:
-        shape = _angles(op) or _product_shape(op) or _iteration_shape(op)
         read = [writers[operand] for operand in op.inputs if operand in writers]
-        last_read = max(read, key=lambda unit: unit.place, default=None)
-        unit = next(
-            (
-                unit
-                for unit in (last_read, units[-1] if units else None)
-                if unit is not None
-                and shape is not None
-                and unit.shape == shape
-                and op.kind not in PRODUCTS
-                and not (op.kind == _ROTARY and unit in read)
-            ),
-            None,
-        )
-        if unit is None:
-            unit = _Unit(len(units), [], shape)
-            units.append(unit)
-        unit.ops.append(op)
+        last_read = max(read, key=lambda unit: unit.place, default=units[0])
+        if op.kind == VIEW:
+            unit = last_read
+            unit.views.append(op)
+            views.update(op.outputs)
+        else:
+            shape = _angles(op) or _product_shape(op) or _iteration_shape(op)
+            apart = [writers[operand] for operand in op.inputs if operand in views]
+            candidates = [] if shape is None or op.kind in PRODUCTS else [last_read, units[-1]]
+            if op.kind == _ROTARY:
+                apart = read
+            fitting = (item for item in candidates if item.shape == shape and item not in apart)
+            unit = next(fitting, None) or _Unit(len(units), [], shape)
+            if not unit.ops:
+                units.append(unit)
+            unit.ops.append(op)
         writers.update(dict.fromkeys(op.outputs, unit))
     return units
 
@@ -120,8 +122,8 @@ def _product_shape(op: BackendOp) -> tuple[int, ...] | None:
 
 def _joined(ops: Sequence[BackendOp], read_outside: Collection[Operand], device: str) -> Iterator[BackendOp]:
     """Yield the ops as one, or as several where one would have too many tensors."""
-    if len(ops) == 1:
-        yield ops[0]
+    if len(ops) <= 1:
+        yield from ops
         return
     if ops[0].kind == _ROTARY:
         yield _rotations(ops)
