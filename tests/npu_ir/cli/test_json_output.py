@@ -51,3 +51,10 @@ def test_a_report_does_not_replace_the_graph_that_is_read(npu: Callable[..., str
 
     assert "--json net.json: this file is read" in npu("info net.json --json net.json", code=2)
     assert Path("net.json").read_bytes() == before
+
+
+def test_a_file_that_json_took_for_its_own_is_told(npu: Callable[..., str]) -> None:
+    printed = npu("info --json net.json", code=2)
+
+    assert "the following arguments are required: FILE" in printed
+    assert "fix: write --json last: a word behind it is the FILE that it writes" in printed

@@ -36,7 +36,13 @@ COMMON_OPTIONS = {
 class Parser(argparse.ArgumentParser):
     """Argument parser that reports an error and its fix on one line each, in place of the usage text."""
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self._given = list(args or ())
+        return super().parse_known_args(args, namespace)
+
     def error(self, message: str, fix: str | None = None) -> NoReturn:
+        if "required:" in message and "--json" in self._given:
+            fix = fix or "write --json last: a word behind it is the FILE that it writes"
         self.exit(WRONG_USAGE, f"{self.prog}: error: {message}\n  fix: {fix or f'see {self.prog} --help'}\n")
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
