@@ -40,6 +40,7 @@ from npu_runtime.cpu.layouts import (
 # Seconds: decides where nothing else does. On the host what follows a convolution costs nothing in its
 # layout.
 _EPILOGUE = 1e-9
+_CLONE = "aten.clone.default"
 
 
 class ChannelsLast(Pass):
@@ -91,7 +92,8 @@ class ChannelsLast(Pass):
                 candidates[node] = spread_seconds(node)
             elif node.op_type not in CONVOLUTIONS:
                 if is_layout_agnostic(node):
-                    candidates[node] = _EPILOGUE if self.for_host else 0.0
+                    is_copy = node.op_type == _CLONE  # of which this pass makes some itself
+                    candidates[node] = _EPILOGUE if self.for_host and not is_copy else 0.0
                 continue
             absence = None if self.for_host else onednn.unavailable_reason()
             problem = absence or convolution_problem(graph, node)
@@ -157,7 +159,7 @@ class _Relayout:
         if not isinstance(item, Value) or item in self._fixed or not _is_convertible(item):
             return item
         if item not in self._images:
-            copy = edit.call("aten.clone.default", _strip_clone(item), memory_format=torch.channels_last)
+            copy = edit.call(_CLONE, _strip_clone(item), memory_format=torch.channels_last)
             assert copy.producer is not None
             if item in self._weights:
                 self._graph.move_to_prologue(copy.producer)
@@ -190,4 +192,4 @@ def _is_convertible(value: Value) -> bool:
 def _strip_clone(value: Value) -> Value:
     """Return the input of the clone that computes ``value``, or ``value`` itself."""
     node = value.producer
-    return node.inputs[0] if node is not None and node.op_type == "aten.clone.default" else value
+    return node.inputs[0] if node is not None and node.op_type == _CLONE else value
