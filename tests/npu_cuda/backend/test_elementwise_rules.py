@@ -9,14 +9,15 @@ import torch
 
 import npu_cuda
 from npu_cuda import OpKind
-from npu_cuda.backend import HostBackend
+from npu_cuda.backend import HostBackend, rules
 from npu_cuda.backend.pointwise_rules import ELEMENTWISE_RULES
 from npu_cuda.backend.rules import RULES
 from npu_cuda.errors import InvalidArgumentError
-from npu_ir import Graph, extract_ir, parse_ir
+from npu_ir import BackendError, Graph, extract_ir, parse_ir
 from npu_ir.core.types import dtype_name
-from npu_runtime import IRExecutor
+from npu_runtime import IRExecutor, explain_graph
 from tests.support.corpus.case import Function
+from tests.support.cuda.programs import registered
 from tests.support.rows import each_row
 
 HOST = HostBackend()
@@ -241,6 +242,14 @@ def test_a_rule_for_an_op_that_is_not_there_is_refused() -> None:
     ({"condition": 5}, "condition=5 is not a function of a node"),
     ({"numbers": ["slope"]}, "numbers=['slope'] is not a dict of fields to arguments"),
     ({"op_type": 3}, "op_type=3 is not the name of an op"),
+    ({"op_type": "aten.leaky_relu"},
+        "there is no op aten.leaky_relu (did you mean 'aten.leaky_relu.default'?)"),
+    ({"op_type": "aten.sigmiod.default"},
+        "there is no op aten.sigmiod.default (did you mean 'aten.sigmoid.default'?)"),
+    ({"kind": "EltwiseAdd"},
+        "EltwiseAdd takes 2 tensors, and nodes of aten.leaky_relu.default have 1 tensor"),
+    ({"op_type": "aten.add.Tensor"}, "LeakyRelu takes 1 tensor, and nodes of aten.add.Tensor have 2 tensors"),
+    ({"op_type": "aten.aminmax.default"}, "LeakyRelu returns 1 tensor, and aten.aminmax.default 2"),
 ])  # fmt: skip
 def test_a_rule_that_cannot_be_followed_is_refused(given: dict[str, Any], message: str) -> None:
     known = RULES["aten.leaky_relu.default"]
@@ -249,6 +258,60 @@ def test_a_rule_that_cannot_be_followed_is_refused(given: dict[str, Any], messag
         npu_cuda.lowering_rule(**{"op_type": "aten.leaky_relu.default", "kind": "LeakyRelu", **given})
 
     assert RULES["aten.leaky_relu.default"] is known
+
+
+def test_a_rule_of_an_op_whose_library_is_not_loaded_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "RULES", {})
+
+    npu_cuda.lowering_rule("a_library.relu.default", "EltwiseRelu")
+
+    assert [*rules.RULES] == ["a_library.relu.default"]
+
+
+def test_a_condition_that_gives_no_reason_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "aten.leaky_relu.default"
+    monkeypatch.setitem(RULES, name, RULES[name])
+    npu_cuda.lowering_rule(name, "LeakyRelu", condition=lambda node: True)  # type: ignore[arg-type, return-value]
+
+    with pytest.raises(
+        BackendError,
+        match="(?s)rule of aten.leaky_relu.default by LeakyRelu returned True.*in words, or None",
+    ):
+        HOST.supports(leaky_relu().nodes[0])
+
+
+def test_all_rules_that_refuse_a_node_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "aten.leaky_relu.default"
+    monkeypatch.setitem(RULES, name, ())
+    for reason in ("it rains", "it is late"):
+        npu_cuda.lowering_rule(name, "LeakyRelu", condition=lambda node, reason=reason: reason)
+
+    assert HOST.supports(leaky_relu().nodes[0]) == "it is late; it rains"
+
+
+def test_explain_shows_what_was_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "aten.leaky_relu.default"
+    monkeypatch.setitem(RULES, name, RULES[name])
+    npu_cuda.lowering_rule(name, "Clamp", condition=lambda node: "it rains")
+
+    with registered(no_call, op="LeakyRelu", supported=lambda call: "it is late"):
+        explanation = explain_graph(leaky_relu(), HOST)
+
+    assert explanation.nodes[0].passed_over == (
+        "the rule of Clamp: it rains",
+        "the kernel test.kernel: it is late",
+    )
+    assert "the rule of Clamp: it rains" in str(explanation)
+
+
+def no_call(call: npu_cuda.KernelCall) -> None:
+    raise AssertionError(call)
+
+
+def leaky_relu() -> Graph:
+    return parse_ir(
+        "graph g {\ninput %a: f32[3]\n%y: f32[3] = aten.leaky_relu.default(self=%a)\nreturn %y\n}"
+    )
 
 
 def test_every_op_of_the_table_is_named() -> None:

@@ -138,7 +138,7 @@ def test_what_is_refused_is_refused_with_the_reason() -> None:
         ("f32[3]", "f32[3] = aten.dropout.default(input=%a) {p=0.5, train=True}",
          "no native op that drops elements, here of a probability of 0.5$"),
         ("f32[3]; i64[3]", "f32[3] = aten.floor_divide.default(self=%a, other=%b)",
-         "FloorDivideIntegersScalar takes 1 tensors, not 2"),
+         "FloorDivideIntegersScalar takes 1 tensor, not 2"),
         ("f32[3, 2]", "f32[6, 2]@[1, 6] = aten.repeat_interleave.self_int(self=%a) {repeats=2, dim=0}",
          "^repeated elements are contiguous, not "),
         ("f32[5, 7]; f32[6, 3]", "f32[5, 3] = aten.mm.default(self=%a, mat2=%b)",

@@ -18,7 +18,7 @@ from npu_cuda.backend.fusion import fuse
 from npu_cuda.backend.optimizer_rules import OPTIMIZER_STEPS
 from npu_cuda.backend.program import PreparedProgram, ProgramInstance, copy_program, kernel_ops
 from npu_cuda.backend.relu_fusion import join_relus
-from npu_cuda.backend.selection import SelectingOnce, select_ops
+from npu_cuda.backend.selection import SelectingOnce, passed_over, select_ops
 from npu_cuda.backend.state_rows import add_saving_ops, can_overwrite
 from npu_cuda.backend.view_rules import VIEW
 from npu_cuda.errors import NpuCudaError
@@ -43,6 +43,9 @@ class NativeBackend(Backend):
     def supports(self, node: OpNode) -> str | None:
         ops = self.ops_of(node)
         return ops if isinstance(ops, str) else None
+
+    def passed_over(self, node: OpNode) -> Sequence[str]:
+        return passed_over(node, self.name)
 
     def is_free(self, node: OpNode) -> bool:
         ops = self.ops_of(node)

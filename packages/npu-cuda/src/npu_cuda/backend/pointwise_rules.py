@@ -15,7 +15,7 @@ import torch
 
 from npu_cuda import _C
 from npu_cuda.backend.op_builder import Lowered, make_op, op_info
-from npu_ir import OpNode, TensorType, Value
+from npu_ir import BackendError, OpNode, TensorType, Value
 from npu_ir.ops.schema import find_op, schema_of
 
 # Returns why a node is not computed by the op of a row; None if it is.
@@ -51,6 +51,7 @@ class ElementwiseRule:
         order: The inputs of the op, as places among the tensors of the node; None for all in their order.
         condition: Further reasons to refuse.
         are_rounded: Whether PyTorch rounds the numbers to the 16 bits of a tensor before it computes.
+        is_added: Whether a user added it.
     """
 
     kind: str
@@ -60,18 +61,34 @@ class ElementwiseRule:
     order: tuple[int, ...] | None = None
     condition: Condition = _always
     are_rounded: bool = False
+    is_added: bool = False
 
     def __call__(self, node: OpNode) -> Lowered:
         info = op_info(self.kind)
         inputs = node.inputs if self.order is None else tuple(node.inputs[place] for place in self.order)
         least, most = info["inputs"]
         if not least <= len(inputs) <= most or len(node.outputs) != info["outputs"]:
-            return f"{self.kind} takes {least} tensors, not {len(inputs)}"
+            return f"{self.kind} takes {counted(least, most)}, not {len(inputs)}"
         reason = self._refused_argument(node) or _truth_values(node, self.kind)
-        reason = reason or _mixed_dtypes(node, self.kind) or self.condition(node)
+        reason = reason or _mixed_dtypes(node, self.kind) or self._refusal(node)
         if reason is not None:
             return reason
         return [make_op(node, self.kind, inputs, node.outputs, **self._fields(node, info["schema"]))]
+
+    def _refusal(self, node: OpNode) -> str | None:
+        """Return what the condition says.
+
+        Raises:
+            BackendError: That is neither a reason nor None.
+        """
+        reason = self.condition(node)
+        if reason is not None and not isinstance(reason, str):
+            raise BackendError(
+                f"the condition of the rule of {node.op_type} by {self.kind} returned {reason!r}",
+                where=f"node {node.name!r}",
+                fix="condition= returns why a node is not computed by it, in words, or None",
+            )
+        return reason
 
     def _refused_argument(self, node: OpNode) -> str | None:
         for name, value in node.attrs.items():
@@ -95,6 +112,12 @@ class ElementwiseRule:
         fields = {**self.fixed, **{name: value for name, value in values.items() if value is not None}}
         codes = field_codes(schema)
         return {name: int(value) if codes[name] in "iIqQ" else float(value) for name, value in fields.items()}
+
+
+def counted(least: int, most: int | None = None) -> str:
+    """Return a number of tensors in words, or a range of it: ``1 tensor``, ``2 to 3 tensors``."""
+    most = least if most is None else most
+    return f"{least if least == most else f'{least} to {most}'} tensor{'s' * (most != 1)}"
 
 
 @functools.cache

@@ -15,7 +15,13 @@ from npu_cuda.backend.index_rules import INDEX_RULES
 from npu_cuda.backend.loss_rules import LOSS_RULES
 from npu_cuda.backend.op_builder import Lowered, Rule, op_info
 from npu_cuda.backend.optimizer_rules import OPTIMIZER_RULES
-from npu_cuda.backend.pointwise_rules import ELEMENTWISE_RULES, Condition, ElementwiseRule, field_codes
+from npu_cuda.backend.pointwise_rules import (
+    ELEMENTWISE_RULES,
+    Condition,
+    ElementwiseRule,
+    counted,
+    field_codes,
+)
 from npu_cuda.backend.pool_rules import POOL_RULES
 from npu_cuda.backend.product_rules import PRODUCT_RULES
 from npu_cuda.backend.reduction_rules import REDUCTION_RULES, lower_mse_loss
@@ -24,7 +30,7 @@ from npu_cuda.backend.view_rules import VIEW_RULES
 from npu_cuda.errors import InvalidArgumentError
 from npu_ir import OpNode, ScalarType, TensorType, Value
 from npu_ir.core.storage import has_overlapping_elements
-from npu_ir.ops.schema import find_op, schema_of
+from npu_ir.ops.schema import ArgKind, absence_of, find_op, schema_of
 
 
 def lower_node(node: OpNode) -> Iterator[Lowered]:
@@ -36,6 +42,13 @@ def lower_node(node: OpNode) -> Iterator[Lowered]:
         yield reason
     else:
         yield from (rule(node) for rule in alternatives)
+
+
+def added_rules(node: OpNode) -> Iterator[ElementwiseRule]:
+    """Yield the rules of ``node`` that users added, in the order in which they are asked."""
+    for rule in RULES.get(node.op_type, ()):
+        if isinstance(rule, ElementwiseRule) and rule.is_added:
+            yield rule
 
 
 def _unsupported_value(node: OpNode) -> str | None:
@@ -83,11 +96,14 @@ def lowering_rule(
         condition: Returns why a node is not computed by it; None if it is.
 
     Raises:
-        InvalidArgumentError: The native op, a field or an argument does not exist; or the condition cannot be
-            called.
+        InvalidArgumentError: The op, where others of its namespace are registered, the native op, a field or
+            an argument does not exist; the native op takes another number of tensors than the op has; or
+            the condition cannot be called.
     """
     if not isinstance(op_type, str):
         raise InvalidArgumentError(f"lowering_rule: op_type={op_type!r} is not the name of an op")
+    if (absence := absence_of(op_type)) is not None:
+        raise InvalidArgumentError(f"lowering_rule: {absence}")
     if numbers is not None and not isinstance(numbers, Mapping):
         raise InvalidArgumentError(f"lowering_rule: numbers={numbers!r} is not a dict of fields to arguments")
     if kind not in _C.kinds():
@@ -97,7 +113,8 @@ def lowering_rule(
     if condition is not None and not callable(condition):
         raise InvalidArgumentError(f"lowering_rule: condition={condition!r} is not a function of a node")
     _require_numbers(op_type, kind, numbers or {})
-    rule = ElementwiseRule(kind, numbers or {}, condition=condition or (lambda _: None))
+    _require_tensors(op_type, kind, numbers or {})
+    rule = ElementwiseRule(kind, numbers or {}, condition=condition or (lambda _: None), is_added=True)
     RULES[op_type] = (rule, *RULES.get(op_type, ()))
 
 
@@ -115,6 +132,28 @@ def _require_numbers(op_type: str, kind: str, numbers: Mapping[str, str]) -> Non
             raise InvalidArgumentError(
                 f"lowering_rule: {op_type} has no argument {argument!r}; it has {', '.join(arguments)}"
             )
+
+
+def _require_tensors(op_type: str, kind: str, numbers: Mapping[str, str]) -> None:
+    """Require that a native op takes and returns as many tensors as nodes of an op have, if that is known."""
+    op, info = find_op(op_type), op_info(kind)
+    schema = None if op is None else schema_of(op)
+    if schema is None or not schema.is_flat or schema.writes:
+        return
+    least, most = info["inputs"]
+    # A number of the attributes stands where a tensor may.
+    required = [arg for arg in schema.args if arg.kind is ArgKind.TENSOR and arg.name not in numbers.values()]
+    possible = [arg for arg in schema.args if arg.kind is not ArgKind.PLAIN]
+    if len(required) > most or len(possible) < least:
+        raise InvalidArgumentError(
+            f"lowering_rule: {kind} takes {counted(least, most)}, and nodes of {op_type} have "
+            f"{counted(len(required), len(possible))}"
+        )
+    count = len(schema.return_names)
+    if count != info["outputs"]:
+        raise InvalidArgumentError(
+            f"lowering_rule: {kind} returns {counted(info['outputs'])}, and {op_type} {count}"
+        )
 
 
 RULES: dict[str, tuple[Rule, ...]] = {

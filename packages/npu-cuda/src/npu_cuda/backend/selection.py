@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from npu_cuda import _C, errors
-from npu_cuda.backend.rules import lower_node
+from npu_cuda.backend.rules import added_rules, lower_node
 from npu_cuda.backend.tensor_views import ALIGNMENT, TensorView, views_of
 from npu_cuda.backend.view_rules import VIEW
 from npu_cuda.extension.kernel_plugins import load_plugins
@@ -57,19 +57,24 @@ def select_kernel(op: BackendOp, device: str, alignment: int) -> tuple[str, str]
     return _select(op, views_of(op), device, alignment)
 
 
+def _selection(op: BackendOp, views: Sequence[TensorView], device: str, alignment: int) -> _C.Selection:
+    """Return the kernel for ``op``, and those that were asked before it."""
+    specs = specs_of(views, alignment)
+    count = len(op.inputs)
+    return _C.select(
+        kind_of(op.kind),
+        specs[:count],
+        specs[count:],
+        op.schema_id,
+        op.attrs,
+        device=device,
+        deterministic=True,
+    )
+
+
 def _select(op: BackendOp, views: Sequence[TensorView], device: str, alignment: int) -> tuple[str, str]:
     try:
-        specs = specs_of(views, alignment)
-        count = len(op.inputs)
-        selection = _C.select(
-            kind_of(op.kind),
-            specs[:count],
-            specs[count:],
-            op.schema_id,
-            op.attrs,
-            device=device,
-            deterministic=True,
-        )
+        selection = _selection(op, views, device, alignment)
     except errors.NpuCudaError as error:
         return "", str(error)
     if selection.kernel_id:
@@ -83,16 +88,34 @@ def _select(op: BackendOp, views: Sequence[TensorView], device: str, alignment: 
 def select_ops(node: OpNode, device: str) -> list[BackendOp] | str:
     """Return the ops of ``node`` with their kernels for aligned memory, or why there are none."""
     load_plugins(installed_points)
-    reasons = []
+    reasons: dict[str, None] = {}
     try:
         for ops in lower_node(node):
             chosen = ops if isinstance(ops, str) else _with_kernels(ops, device)
             if not isinstance(chosen, str):
                 return chosen
-            reasons.append(chosen)
+            reasons[chosen] = None
     except errors.InvalidArgumentError as error:  # a number that an attribute cannot hold
-        reasons.append(str(error))
-    return reasons[0]
+        reasons[str(error)] = None
+    return "; ".join(reasons)
+
+
+def passed_over(node: OpNode, device: str) -> list[str]:
+    """Return why rules and kernels that users added, and that were asked first, do not compute a node."""
+    reasons = []
+    for rule in added_rules(node):
+        ops = rule(node)
+        chosen = ops if isinstance(ops, str) else _with_kernels(ops, device)
+        if not isinstance(chosen, str):
+            break
+        reasons.append(f"the rule of {rule.kind}: {chosen}")
+    origins = {kernel["id"]: kernel["origin"] for kernel in _C.kernels()}
+    ops = select_ops(node, device)
+    for op in ops if not isinstance(ops, str) else ():
+        refusals = () if op.kind == VIEW else _selection(op, views_of(op), device, ALIGNMENT).refusals
+        added = [(kernel, reason) for kernel, reason in refusals if origins.get(kernel) != "npu-cuda"]
+        reasons += [f"the kernel {kernel}: {reason}" for kernel, reason in added]
+    return reasons
 
 
 def _with_kernel(op: BackendOp, kernel: str) -> BackendOp:

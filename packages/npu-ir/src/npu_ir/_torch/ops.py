@@ -140,3 +140,9 @@ def parse_schema(schema: str) -> Any | None:
 def has_namespace(namespace: str) -> bool:
     """Return whether any op of this namespace is registered."""
     return any(name.startswith(f"{namespace}::") for name in torch._C._dispatch_get_all_op_names())
+
+
+def op_types_of(namespace: str) -> list[str]:
+    """Return the op types of all overloads that are registered in a namespace."""
+    names = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith(f"{namespace}::")]
+    return sorted((name if "." in name else f"{name}.default").replace("::", ".") for name in names)

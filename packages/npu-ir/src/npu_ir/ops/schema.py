@@ -24,8 +24,10 @@ from npu_ir._torch.ops import (
     OpOverload,
     higher_order_op,
     is_composite,
+    op_types_of,
     takes_numbers_as_tensors,
 )
+from npu_ir.core.user_code import did_you_mean
 from npu_ir.ops.attribute_types import AttributeType, attribute_type_of
 
 # The functions of numbers that torch.export leaves in programs with symbolic sizes: they take and return
@@ -263,6 +265,20 @@ def _split_op_type(op_type: str) -> tuple[str, str, str] | None:
     """Return namespace, name and overload of an op type; None if it is not of this format."""
     parts = tuple(op_type.split("."))
     return parts if len(parts) == 3 and all(part.isidentifier() for part in parts) else None
+
+
+def absence_of(op_type: str) -> str | None:
+    """Return that there is no such operator, with the name that may be meant.
+
+    None if there is one, or if no op of its namespace is registered, which a library may do later.
+    """
+    known = [] if find_op(op_type) is not None else op_types_of(op_type.partition(".")[0])
+    if not known:
+        return None
+    default = f"{op_type}.default"
+    overloads = [name for name in known if name.startswith(f"{op_type}.")]
+    near = [default] if default in overloads else overloads or known
+    return f"there is no op {op_type}{did_you_mean(op_type, near)}"
 
 
 def find_op(op_type: str) -> Op | None:

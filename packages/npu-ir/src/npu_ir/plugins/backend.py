@@ -105,6 +105,13 @@ class Backend(abc.ABC):
         """
         raise NotImplementedError(f"the backend {self.name!r} writes to no state")
 
+    def passed_over(self, node: OpNode) -> Sequence[str]:  # noqa: ARG002 - for subclasses
+        """Return why what users added to this backend does not compute a supported ``node``, for ``explain``.
+
+        Each reason is of a rule or kernel that was asked before the one which computes the node.
+        """
+        return ()
+
     def by_cost(self) -> Backend | None:
         """Return what ``backend="auto"`` considers for this backend: one that states costs; None for nothing.
 

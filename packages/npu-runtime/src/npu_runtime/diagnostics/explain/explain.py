@@ -107,6 +107,7 @@ def explain_lowered(
                 kernel=called.get(node, node.op_type),
                 part=part,
                 reasons={**preferred, **item.partition.refusals[node]},
+                passed_over=tuple(item.partition.backend.passed_over(node)),
                 flops=flops(node),
                 seconds=None if seconds is None else seconds.get(node, 0.0),
             )

@@ -28,6 +28,8 @@ class NodeExplanation:
         kernel: The name or description of the kernel.
         part: The number of its partition, which one call of a backend runs; ATen calls an op for each node.
         reasons: The reason of each other backend for not running it, by name.
+        passed_over: Why rules and kernels that users added to the backend, and that were asked first, do not
+            compute it.
         flops: Floating-point operations; None if unknown.
         seconds: The time of the call, if measured: at the last node that it runs, and 0.0 at the others.
     """
@@ -39,6 +41,7 @@ class NodeExplanation:
     kernel: str
     part: int
     reasons: Mapping[str, str]
+    passed_over: tuple[str, ...] = ()
     flops: int | None = None
     seconds: float | None = None
 
@@ -194,7 +197,7 @@ def explanation_parts(item: Explanation) -> list[str | Table]:
     if item.state_copied:
         rows = [(f"%{name}", reason) for name, reason in item.state_copied.items()]
         parts.append(Table(("copied in each call", "because"), rows))
-    parts += [*_refusal_tables(item), *_node_tables(item)]
+    parts += [*_refusal_tables(item), *_passed_over_tables(item), *_node_tables(item)]
     return [line for part in parts for line in (part, "")][:-1]
 
 
@@ -226,6 +229,11 @@ def _refusal_tables(item: Explanation) -> list[Table]:
         for (backend, reason), nodes in item.refusals().items()
     ]
     return [Table(("refused by", "nodes", "because", "which"), rows)] if rows else []
+
+
+def _passed_over_tables(item: Explanation) -> list[Table]:
+    rows = [(node.name, node.kernel, reason) for node in item.nodes for reason in node.passed_over]
+    return [Table(("passed over for", "run by", "because"), rows)] if rows else []
 
 
 def _node_tables(item: Explanation) -> list[Table]:
