@@ -91,6 +91,13 @@ def test_everything_wrong_with_the_weights_is_listed_at_once(ran: list[str]) -> 
     assert ran == []
 
 
+def test_weights_in_place_of_keyword_arguments_are_told() -> None:
+    with pytest.raises(
+        ExecutionError, match=r"(?s)these keyword arguments are weights: w, s\n.*fix: pass weights="
+    ):
+        execute_ir(program(ADD), (tensor(1, 2),), {"w": tensor(1, 2), "s": tensor(1, 2)})
+
+
 def test_a_long_list_of_wrong_weights_is_cut() -> None:
     graph = Graph("g")
     for index in range(50):

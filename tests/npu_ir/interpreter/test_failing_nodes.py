@@ -63,8 +63,8 @@ def test_a_registered_executor_gets_inputs_and_attributes_and_wins_over_the_oper
 
 @each_row("function, message", [
     (lambda inputs, attrs: inputs[0],
-        r"my_op returned Tensor results, the graph has 1\n  at: node 'y'\n  fix: an executor returns a list"),
-    (lambda inputs, attrs: (inputs[0],), "my_op returned tuple results, the graph has 1"),
+        r"my_op returned a Tensor, not a list of 1\n  at: node 'y'\n  fix: an executor returns a list"),
+    (lambda inputs, attrs: (inputs[0],), "my_op returned a tuple, not a list of 1"),
     (lambda inputs, attrs: [], "my_op returned 0 results, the graph has 1"),
     (lambda inputs, attrs: [inputs[0].to_sparse()],
         r"my_op returned f32\[2\]@sparse_coo for %y, which is f32\[2\] in the graph"),

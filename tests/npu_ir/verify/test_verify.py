@@ -187,6 +187,16 @@ def test_other_weights_take_the_place_of_the_models() -> None:
         verify_ir(graph, model, (X,), weights={"wieght": torch.eye(2)})
 
 
+def test_the_model_of_another_graph_is_refused_with_the_weights_of_both() -> None:
+    graph = extract_ir(nn.Sequential(nn.Linear(2, 2)), (X,))
+
+    with pytest.raises(
+        WeightError,
+        match="captured from another model: it has weights 0.weight, 0.bias; the model has weight, bias",
+    ):
+        verify_ir(graph, nn.Linear(2, 2), (X,))
+
+
 @each_row("args", [(), (torch.ones(1, 3),), (None,)])
 def test_a_model_that_fails_is_named_with_its_error(args: tuple[Any, ...]) -> None:
     model = nn.Linear(2, 2)

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 
 from npu_ir.core.isolation import isolated_torch_state
-from npu_ir.core.node import external_names
-from npu_ir.core.structure import unflatten
+from npu_ir.core.node import InputKind, external_names
+from npu_ir.core.structure import dict_keys, unflatten
 from npu_ir.core.symbol_values import SymbolValues
+from npu_ir.errors import ExecutionError
 from npu_ir.graph.binding import bind_inputs, bind_weights
 from npu_ir.graph.graph import Graph
 from npu_ir.graph.requirement import require_graph
@@ -23,6 +24,7 @@ from npu_ir.interpreter.run_nodes import Observer, results_of, run_nodes
 from npu_ir.serial.checkpoints import load_weights
 
 _CPU = torch.device("cpu")
+_MOST_NAMES = 5
 
 
 def execute_ir(
@@ -55,10 +57,30 @@ def execute_ir(
         ExecutionError: The arguments do not fit the graph, or a node fails.
         WeightError: Weights are missing, unexpected, or of another shape or dtype.
     """
+    _require_no_weights(graph, kwargs)
     interpreter = Interpreter(graph, weights, constants)
     leaves, mutations = interpreter.run_flat(args, kwargs)
     results = unflatten(graph.results[0], leaves)
     return (results, mutations) if return_mutations else results
+
+
+def _require_no_weights(graph: Graph, kwargs: Mapping[str, Any] | None) -> None:
+    """Raise if the keyword arguments of a call are weights, which are given by name, too."""
+    if not isinstance(graph, Graph) or not isinstance(kwargs, Mapping) or not kwargs:
+        return
+    names = {
+        name
+        for value in graph.arguments
+        if value.argument is not None and value.argument.kind is not InputKind.INPUT
+        for name in external_names(value)
+    }
+    taken = names.difference(dict_keys(graph.call[0].children[1].context))
+    if taken.issuperset(kwargs):
+        raise ExecutionError(
+            f"these keyword arguments are weights: {', '.join(list(kwargs)[:_MOST_NAMES])}",
+            where="kwargs",
+            fix="pass weights=...: execute_ir(graph, args, weights=model.state_dict())",
+        )
 
 
 class Interpreter:

@@ -209,9 +209,11 @@ def flatten_results(result: Any) -> list[Any]:
 
 def _require_types(node: OpNode, results: Sequence[Any], symbols: SymbolValues | None) -> None:
     if not isinstance(results, list) or len(results) != len(node.outputs):
-        count = len(results) if isinstance(results, list) else type(results).__name__
+        count = len(node.outputs)
         raise ExecutionError(
-            f"{node.op_type} returned {count} results, the graph has {len(node.outputs)}",
+            f"{node.op_type} returned {len(results)} results, the graph has {count}"
+            if isinstance(results, list)
+            else f"{node.op_type} returned a {type(results).__name__}, not a list of {count}",
             where=location_of(node),
             fix="an executor returns a list with one entry per output",
         )

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from npu_ir.core.node import OpNode, Value, external_names
+from npu_ir.core.node import InputKind, OpNode, Value, external_names
 from npu_ir.core.structure import flatten_like
-from npu_ir.errors import ExecutionError, VerificationError
+from npu_ir.errors import ExecutionError, VerificationError, WeightError
 from npu_ir.graph.graph import Graph
 from npu_ir.graph.requirement import keyword_dict, positional_tuple, require_graph, require_weights
 from npu_ir.interpreter.interpreter import Interpreter
@@ -19,6 +19,8 @@ from npu_ir.ops.execution import location_of
 from npu_ir.plugins.plugin_manager import INTERPRETER
 from npu_ir.verify.comparison import Comparison, compare
 from npu_ir.verify.reference import clone_tensors, model_tensors, node_values, run_eagerly
+
+_MOST_NAMES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,32 @@ def verify_ir(
         torch.set_rng_state(random_state)
 
 
+def _require_weights_of(graph: Graph, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Raise if a model, with the weights that are given for it, lacks a parameter or buffer of the graph."""
+    absent = [
+        value.argument.target
+        for value in graph.arguments
+        if value.argument is not None
+        and value.argument.kind in (InputKind.PARAMETER, InputKind.BUFFER)
+        and value.argument.data is None
+        and tensors.keys().isdisjoint(external_names(value))
+    ]
+    if absent:
+        known = {name for value in graph.arguments for name in external_names(value)}
+        others = [name for name in tensors if name not in known]
+        raise WeightError(
+            f"the graph was captured from another model: it has weights {_first_names(absent)}; "
+            f"the model has {_first_names(others) or 'none of these'}",
+            where=f"graph {graph.name!r}",
+            fix="give the model of the graph, or extract_ir(model, args) again",
+        )
+
+
+def _first_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
+
+
 def _add_tied_names(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return ``weights`` by all names that they have in the graph."""
     complete = dict(weights)
@@ -170,6 +198,7 @@ class _Verification:
         self._kwargs = kwargs
         bound = [value for value in graph.arguments if value not in graph.constants.values()]
         # Weights from the caller are passed on even if the graph does not have them: the runner reports them.
+        _require_weights_of(graph, self._tensors)
         needed = {*weights, *(key for value in bound for key in external_names(value))}
         self._weights = {key: item.detach() for key, item in self._tensors.items() if key in needed}
         self._runner = find_runner(on)(graph, self._weights, None)
