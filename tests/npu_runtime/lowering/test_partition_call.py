@@ -135,13 +135,17 @@ def test_a_backend_gets_nothing_but_tensors_with_data(op: str) -> None:
 def test_a_backend_that_fails_while_it_runs_is_told_with_the_node_and_what_it_was_given() -> None:
     class Fails(Some):
         def run(self, program: Program, inputs: Sequence[Any]) -> Sequence[Any]:
-            raise ValueError("out of luck")
+            error = ValueError("out of luck")
+            error.__notes__ = ["in the kernel acme.relu"]  # type: ignore[attr-defined, unused-ignore]
+            raise error
 
     x = torch.randn(3, 4)
     executor = IRExecutor(extract_ir(TURNED, (x,)), backend=Fails(ops=["aten.relu.default"]), passes=None)
 
     with pytest.raises(
-        ExecutionError, match="backend 'some' failed: ValueError: out of luck\n  at: node 'relu'.*\n.*f32"
+        ExecutionError,
+        match=r"backend 'some' failed: ValueError: out of luck, in the kernel acme.relu\n"
+        r"  at: node 'relu'.*\n  fix: it was called on f32\[.*; backend='aten' runs it on ATen",
     ):
         executor(x)
 

@@ -12,6 +12,7 @@ import torch
 from npu_ir import ExecutionError, OpNode, Value
 from npu_ir.ops.calls import Binding
 from npu_ir.ops.execution import describe, location_of
+from npu_runtime.backends.partition import ATEN
 from npu_runtime.lowering.partition_call import PartitionCall
 from npu_runtime.probing.call_traits import CallTraits
 
@@ -100,14 +101,19 @@ def run_instruction(
     return [] if instruction.returns is Returns.NOTHING else list(result)
 
 
+def _named(nodes: Sequence[OpNode]) -> str:
+    return "it" if len(nodes) == 1 else f"these {len(nodes)} nodes"
+
+
 def failure_of(instruction: Instruction, error: Exception, inputs: Sequence[Any]) -> ExecutionError:
     """Return the error for a failed instruction, which names the node, its source line and the inputs."""
     given = ", ".join(map(describe, inputs))
     if instruction.is_partition:
+        notes = "".join(f", {note}" for note in getattr(error, "__notes__", ()))  # of kernels in Python
         return ExecutionError(
-            f"the backend {instruction.backend!r} failed: {type(error).__name__}: {error}",
+            f"the backend {instruction.backend!r} failed: {type(error).__name__}: {error}{notes}",
             where=" to ".join(dict.fromkeys(map(location_of, (instruction.nodes[0], instruction.nodes[-1])))),
-            fix=f"it was called on {given}; leave backend= out to run on ATen",
+            fix=f"it was called on {given}; backend={ATEN!r} runs {_named(instruction.nodes)} on ATen",
         )
     return ExecutionError(
         f"{instruction.node.op_type} failed: {type(error).__name__}: {error}",
