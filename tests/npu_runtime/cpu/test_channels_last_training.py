@@ -140,9 +140,10 @@ def test_a_small_step_is_left_alone() -> None:
 def test_the_pipeline_of_steps_is_the_one_for_the_cpu_where_aten_runs_there() -> None:
     aten, other = usable_backends("aten"), [TinyBackend()]
 
-    assert resolve_step_passes("train", CPU, aten) == "train-cpu"
-    assert resolve_step_passes("train", torch.device("cuda"), aten) == "train"
-    assert resolve_step_passes("train", CPU, other) == "train"
+    assert resolve_step_passes("auto", CPU, aten) == "train-cpu"
+    assert resolve_step_passes("auto", torch.device("cuda"), aten) == "train"
+    assert resolve_step_passes("auto", CPU, other) == "train"
+    assert resolve_step_passes("train", CPU, aten) == "train"
     assert resolve_step_passes("minimal", CPU, aten) == "minimal"
     assert resolve_step_passes(None, CPU, aten) is None
 

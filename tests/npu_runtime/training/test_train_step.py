@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import nn, optim
 
 import npu_runtime
-from npu_ir import ExecutionError
+from npu_ir import BackendError, ExecutionError
 from npu_runtime import TracingError, TrainStep
 from npu_runtime.training import batches, trace_step
 from npu_runtime.training.capture.options import CaptureKeywords, CaptureOptions
@@ -79,6 +79,16 @@ def test_an_option_that_does_not_exist_is_refused_with_the_one_that_does(functio
         match=r"\w+\(\) got an unexpected keyword argument 'acumulate' \(did you mean 'accumulate'\?\)",
     ):
         function(print, acumulate=2)
+
+
+def test_a_parameter_of_the_function_itself_is_suggested_too() -> None:
+    with pytest.raises(TypeError, match=r"TrainStep\(\) got .* 'captur' \(did you mean 'capture'\?\)"):
+        TrainStep(nn.Linear(2, 2), captur="off")  # type: ignore[call-arg]
+
+
+def test_a_backend_that_does_not_exist_is_refused_at_once() -> None:
+    with pytest.raises(BackendError, match=r"there is no backend 'hots' \(did you mean 'host'\?\)"):
+        linear_step(backend="hots")
 
 
 def test_a_step_may_have_a_name() -> None:

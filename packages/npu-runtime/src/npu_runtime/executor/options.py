@@ -28,7 +28,7 @@ Passes = str | Pass | type[Pass] | Iterable[Pass | type[Pass] | str] | None
 
 _CPU = torch.device("cpu")
 _MOST_THREADS = 1024  # more are a mistake, and a process that cannot start them ends
-_TRAIN, _TRAIN_CPU = "train", "train-cpu"
+_TRAIN_CPU = "train-cpu"
 # Namespaces of ops that PyTorch implements on CPUs only.
 _CPU_ONLY = ("mkldnn.", "mkl.", "aten.mkldnn")
 
@@ -122,8 +122,8 @@ def pass_names(passes: Passes) -> tuple[str, ...]:
 
 
 def resolve_step_passes(passes: Passes, device: torch.device, backends: Sequence[Backend]) -> Passes:
-    """Return the passes for a step; ``"auto"`` and ``"train"`` are the pipeline of its first backend."""
-    return ask_pipeline(backends[0], device, is_step=True) if passes in (_TRAIN, AUTO) else passes
+    """Return the passes for a step: for ``"auto"``, the pipeline of training that suits its first backend."""
+    return ask_pipeline(backends[0], device, is_step=True) if passes == AUTO else passes
 
 
 def reject_cpu_passes_elsewhere(graph: Graph, passes: Passes, device: torch.device) -> None:

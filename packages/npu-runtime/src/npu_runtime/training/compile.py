@@ -64,7 +64,7 @@ def compile_and_capture(
         WeightError: Weights are missing, unexpected, or of another type.
     """
     require_outside_capture("compile_and_capture")
-    capture, made = take(options, "compile_and_capture", CaptureOptions, StepOptions)
+    capture, made = take(options, compile_and_capture, CaptureOptions, StepOptions)
     if isinstance(step, (Graph, TracedStep)):
         artifact = compile_step(step, capture, made.name)
     else:

@@ -99,8 +99,8 @@ def accept(*kinds: type) -> Callable[[_Function], _Function]:
     return decorate
 
 
-def take(keywords: Mapping[str, Any], where: str, *kinds: type) -> list[Any]:
-    """Return an object of each class, made of the keywords that are its fields.
+def take(keywords: Mapping[str, Any], function: Callable[..., Any], *kinds: type) -> list[Any]:
+    """Return an object of each class, made of the keywords of ``function`` that are its fields.
 
     Raises:
         TypeError: A keyword is a field of none of them.
@@ -109,8 +109,8 @@ def take(keywords: Mapping[str, Any], where: str, *kinds: type) -> list[Any]:
     known = set[str]().union(*fields)
     for name in keywords:
         if name not in known:
-            hint = did_you_mean(name, sorted(known))
-            raise TypeError(f"{where}() got an unexpected keyword argument {name!r}{hint}")
+            hint = did_you_mean(name, inspect.signature(function).parameters)
+            raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}{hint}")
     return [
         kind(**{name: value for name, value in keywords.items() if name in own})
         for kind, own in zip(kinds, fields, strict=True)

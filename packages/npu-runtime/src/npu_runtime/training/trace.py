@@ -50,7 +50,7 @@ def compile_ir(
         TracingError: The step cannot be traced into a graph; the message has the reason, the line and a fix.
         ConversionError: An op cannot be represented in a graph.
     """
-    (made,) = take(options, "compile_ir", StepOptions)
+    (made,) = take(options, compile_ir, StepOptions)
     return trace_with_options(model, optimizer, loss_fn, example_batch, made).graph
 
 
@@ -63,7 +63,7 @@ def trace_step(
     **options: Unpack[StepKeywords],
 ) -> TracedStep:
     """Return the graph of `compile_ir` with its initial state and its training components."""
-    (made,) = take(options, "trace_step", StepOptions)
+    (made,) = take(options, trace_step, StepOptions)
     return trace_with_options(model, optimizer, loss_fn, example_batch, made)
 
 

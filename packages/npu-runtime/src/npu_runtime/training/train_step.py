@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from npu_ir import ExecutionError, Graph, NpuError
 from npu_ir.plugins.backend import Backend
 from npu_runtime._torch.opaque_calls import opaque
+from npu_runtime.backends.registry import AUTO
 from npu_runtime.errors import CaptureError
 from npu_runtime.executor.options import Passes
 from npu_runtime.training.artifact import CompileArtifact
@@ -70,6 +71,7 @@ class TrainStep:
     Raises:
         TracingError: The arguments do not define a step.
         CaptureError: There is no such capture mode; or the memory budget is not positive.
+        BackendError: There is no such backend, or it cannot run here.
     """
 
     @accept(StepOptions)
@@ -80,14 +82,14 @@ class TrainStep:
         loss_fn: LossFunction | None = None,
         *,
         backend: str | Backend | Sequence[str | Backend] = "aten",
-        passes: Passes = "train",
+        passes: Passes = AUTO,
         capture: str = "prefer",
         memory_budget_bytes: int | None = None,
         cache: bool = False,
         borrow: bool = False,
         **options: Unpack[StepKeywords],
     ) -> None:
-        (made,) = take(options, "TrainStep", StepOptions)
+        (made,) = take(options, TrainStep, StepOptions)
         capture_options = CaptureOptions(
             backend=backend,
             passes=passes,

@@ -9,6 +9,7 @@ from typing import TypedDict
 import torch
 
 from npu_ir.plugins.backend import Backend
+from npu_runtime.backends.registry import AUTO, usable_backends
 from npu_runtime.errors import CaptureError
 from npu_runtime.executor.options import Passes
 from npu_runtime.training.capture.cuda_graphs import GraphDevice
@@ -22,9 +23,9 @@ class CaptureOptions:
 
     Attributes:
         backend: A name, a `Backend`, or several in order of preference; ATen runs the ops they refuse.
-        passes: The name of a pipeline, or passes to run over the graph; None for none. ``"train"`` and
-            ``"auto"`` are the pipeline that suits the first backend: ``"train-cpu"`` where ATen runs the step
-            on a CPU, ``"train-host"`` on the backend ``host``.
+        passes: The name of a pipeline, or passes to run over the graph; None for none. ``"auto"`` is
+            the pipeline that suits the first backend: ``"train-cpu"`` where ATen runs the step on a CPU,
+            ``"train-host"`` on the backend ``host``.
         capture: ``"require"``: fail if the step cannot be captured. ``"prefer"``: then run the graph op by
             op, and report the reason. ``"off"``: always run it op by op.
         device: Where the step runs; by default the device of the weights.
@@ -45,10 +46,11 @@ class CaptureOptions:
 
     Raises:
         CaptureError: There is no such capture mode; the budget is not positive; or ``cache`` is not a bool.
+        BackendError: There is no such backend, or it cannot run here.
     """
 
     backend: str | Backend | Sequence[str | Backend] = "aten"
-    passes: Passes = "train"
+    passes: Passes = AUTO
     capture: str = "prefer"
     device: torch.device | str | None = None
     weights: Mapping[str, torch.Tensor] | None = None
@@ -63,6 +65,7 @@ class CaptureOptions:
     cache: bool = False
 
     def __post_init__(self) -> None:
+        usable_backends(self.backend)
         if self.capture not in CAPTURE_MODES:
             raise CaptureError(
                 f"there is no capture mode {self.capture!r}", fix=f"use one of {', '.join(CAPTURE_MODES)}"

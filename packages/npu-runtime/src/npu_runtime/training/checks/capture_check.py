@@ -57,7 +57,7 @@ def check_capture(
     Raises:
         CaptureError: ``step`` is none of these.
     """
-    (made,) = take(options, "check_capture", StepOptions)
+    (made,) = take(options, check_capture, StepOptions)
     if isinstance(step, (Graph, TracedStep)):
         return _check_step(step, weights or {}, plan, device)
     if not callable(step):
