@@ -304,6 +304,13 @@ def test_bisect_names_the_rewrite_and_writes_what_shows_it(capsys: Capture) -> N
     assert not Path("fast.json").exists()
 
 
+def test_pipelines_are_named_among_passes(capsys: Capture) -> None:
+    assert opt("net.json", "--passes", "minimal,clamp", "--stats") == 0
+
+    shown = capsys.readouterr().out
+    assert shown.index("canonicalize") < shown.index("elim-identity") < shown.index("clamp")
+
+
 def test_bisect_goes_on_where_no_rewrite_changes_results(capsys: Capture) -> None:
     code = opt("net.json", "-o", "fast.json", "--passes", "clamp", "--bisect", "--repro-dir", "shown")
 
@@ -324,13 +331,13 @@ def test_bisect_takes_a_tolerance_and_a_folder(capsys: Capture) -> None:
 
 
 @each_row("words, message", [
-    ("--passes clmap", "there is no pass 'clmap'\n  fix: did you mean 'clamp'?"),
+    ("--passes clmap", "there is no pass 'clmap' (did you mean 'clamp'?)"),
     ("--passes clamp{low=1}", "clamp has no option 'low' (at passes 'clamp{low=1}')"),
     ("--passes clamp{bound=x}", "the option 'bound' is a float, not x"),
     ("--passes restless{a=1}", "fix: it has no options"),
     ("--passes constant-folding{max_bytes=-1}", "is a number of bytes, not -1"),
     ("--passes decompose{ops=[aten.nope.default]}", "'aten.nope.default', and there is no"),
-    ("--pipeline clampin", "there is no pipeline 'clampin'\n  fix: did you mean 'clamping'?"),
+    ("--pipeline clampin", "there is no pipeline 'clampin' (did you mean 'clamping'?)"),
     ("--passes clamp --pipeline clamping", "not allowed with argument"),
     ("--passes clamp --max-rounds 0", "--max-rounds 0: passes run in"),
     ("--passes clamp --random-weights 0", "passes do not use weights or inputs\n  fix: "),

@@ -162,7 +162,9 @@ def test_a_pass_that_says_nothing_of_itself_is_listed_so(
 def test_an_unknown_name_is_wrong_usage(capsys: Capture) -> None:
     assert passes("shakes") == 2
 
-    assert capsys.readouterr().err == "npu: error: there is no pass 'shakes'\n  fix: did you mean 'shake'?\n"
+    assert capsys.readouterr().err == (
+        "npu: error: there is no pass 'shakes' (did you mean 'shake'?)\n  fix: npu passes lists them\n"
+    )
 
 
 def test_what_is_no_pass_is_said_and_left_out(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:

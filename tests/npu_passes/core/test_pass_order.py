@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from npu_ir import Graph
-from npu_passes import Pass, PassError, PassManager, Pipeline, optimize, passes_of
+from npu_passes import Pass, PassError, PassManager, Pipeline, find_pass, optimize, passes_of
 from tests.support.passes.plugins import Install, point
 from tests.support.rows import each_row
 
@@ -58,16 +58,21 @@ def test_less_than_one_round_is_refused(rounds: Any) -> None:
 
 def test_a_pipeline_goes_by_its_name() -> None:
     with pytest.raises(PassError, match=r"(?s)a pipeline is given by its name, not \['cse'\].*PassManager"):
+        passes_of(["cse"])  # type: ignore[arg-type]
+    with pytest.raises(PassError, match="passes are named by text, not by list"):
         optimize(Graph(), ["cse"])  # type: ignore[arg-type]
 
 
+def test_pipelines_and_passes_are_named_alike_everywhere() -> None:
+    expected = [item.name for item in PassManager([*passes_of("minimal"), "decompose"]).passes]
+
+    assert [item.name for item in PassManager("minimal,decompose").passes] == expected
+    assert optimize(Graph(), "minimal,decompose").nodes == ()
+
+
 def test_passes_and_pipelines_that_are_mixed_up_are_told_apart() -> None:
-    with pytest.raises(
-        PassError,
-        match=r"(?s)no pass 'default'.*it is a pipeline: PassManager.of_pipeline\('default'\).*"
-        r"beside other passes, \*passes_of\('default'\)",
-    ):
-        PassManager(["default"])
+    with pytest.raises(PassError, match=r"(?s)'default' is a pipeline, not a pass.*passes_of\('default'\)"):
+        find_pass("default")
     with pytest.raises(
         PassError, match=r"(?s)no pipeline 'cse'.*it is a pass: PassManager\('cse'\), or --passes cse"
     ):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_passes import PassError, format_passes, parse_passes
+from npu_passes import PassError, format_passes, parse_passes, passes_of
 from tests.support.passes.plugins import Install, point
 from tests.support.passes.sample_passes import SAMPLES, DropAlias, Optional
 from tests.support.rows import each_row
@@ -57,7 +57,10 @@ def test_the_text_of_passes_is_read_back(item: Optional) -> None:
 @each_row("text, message", [
     ("", "the name of a pass is missing at the end"),
     ("drop-alias,", "the name of a pass is missing at the end"),
-    ("drop-alis", "there is no pass 'drop-alis'\n.*did you mean 'drop-alias'"),
+    ("drop-alis", r"there is no pass 'drop-alis' \(did you mean 'drop-alias'\?\)\n.*npu passes lists them"),
+    ("deafult", r"there is no pass 'deafult' \(did you mean 'default'\?\)"),
+    ("minimal{flag=true}", "minimal is a pipeline, which has no options.*the passes are canonicalize,elim"),
+    ("minimal cse", "'cse' follows minimal"),
     ("zzz", "there is no pass 'zzz'\n.*npu passes lists them"),
     ("drop-alias optional", "'optional' follows drop-alias"),
     ("optional{colour=red}", "optional has no option 'colour'"),
@@ -76,6 +79,12 @@ def test_the_text_of_passes_is_read_back(item: Optional) -> None:
 def test_text_of_another_form_is_refused(text: str, message: str) -> None:
     with pytest.raises(PassError, match=f"(?s){message}"):
         parse_passes(text)
+
+
+def test_the_name_of_a_pipeline_stands_for_its_passes() -> None:
+    names = [item.name for item in parse_passes("drop-alias,minimal,cse")]
+
+    assert names == ["drop-alias", *(item.name for item in passes_of("minimal")), "cse"]
 
 
 def test_what_a_plugin_offers_as_pass_has_to_be_one(install: Install) -> None:

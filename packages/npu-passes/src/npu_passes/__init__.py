@@ -4,8 +4,7 @@ from npu_passes.core.base import EXACT, Numerics, Pass, within
 from npu_passes.core.edit import Edit
 from npu_passes.core.journal import Journal, Refusal, Rewrite
 from npu_passes.core.options import Option, options_of
-from npu_passes.core.pass_order import passes_of
-from npu_passes.core.pass_text import format_passes, parse_passes
+from npu_passes.core.pass_text import format_passes, parse_passes, passes_of
 from npu_passes.core.registry import Pipeline, all_passes, all_pipelines, find_pass
 from npu_passes.errors import PassError
 from npu_passes.manager.bisect import bisect

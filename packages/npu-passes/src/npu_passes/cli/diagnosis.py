@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from npu_ir.cli.doctor import Check, State
 from npu_ir.errors import NpuError
 from npu_ir.plugins import plugin_manager
-from npu_passes.core.pass_order import passes_of
+from npu_passes.core.pass_text import passes_of
 from npu_passes.core.registry import find_pass
 
 

@@ -30,7 +30,7 @@ from npu_ir.serial.load import read_document
 from npu_passes.cli.reports import print_report
 from npu_passes.cli.written_passes import read_passes
 from npu_passes.core.base import Numerics, Pass
-from npu_passes.core.pass_order import passes_of
+from npu_passes.core.pass_text import passes_of
 from npu_passes.core.registry import all_passes, all_pipelines
 from npu_passes.errors import PassError
 from npu_passes.manager.bisect import bisect
@@ -76,9 +76,11 @@ def add_to(commands: Any) -> None:
     )
     set_completions(pipeline, all_pipelines)
     passes = which.add_argument(
-        "--passes", metavar="NAME,NAME{OPTION=VALUE}", help="these passes; PASS.py:CLASS is one"
+        "--passes",
+        metavar="NAME,NAME{OPTION=VALUE}",
+        help="these passes, or pipelines of them; PASS.py:CLASS is a pass",
     )
-    set_completions(passes, all_passes)
+    set_completions(passes, lambda: {*all_passes(), *all_pipelines()})
     parser.add_argument(
         "--max-rounds",
         type=int,

@@ -14,7 +14,7 @@ from npu_ir.cli.options import set_completions
 from npu_ir.errors import UsageError
 from npu_passes.core.base import Pass
 from npu_passes.core.options import Option, format_value, options_of
-from npu_passes.core.pass_order import passes_of
+from npu_passes.core.pass_text import passes_of
 from npu_passes.core.registry import Pipeline, all_passes, all_pipelines, find_pass, origin_of
 from npu_passes.errors import PassError
 

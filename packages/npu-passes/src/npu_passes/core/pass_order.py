@@ -4,48 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from npu_ir.plugins import plugin_manager
-from npu_ir.plugins.distributions import install_hint
 from npu_passes.core.base import Pass
-from npu_passes.core.pass_text import format_passes, parse_passes
-from npu_passes.core.registry import all_passes, find_pass, origin_of, suggest_name
+from npu_passes.core.registry import origin_of
 from npu_passes.errors import PassError
 
 
-def passes_of(pipeline: str) -> list[Pass]:
-    """Return the passes of a named pipeline, in order, including those of plugins that join it.
-
-    Joining passes follow the pipeline's own, by name, as far as their ``before`` and ``after`` allow: the
-    order of installation has no influence, and the pipeline's own passes keep their order.
-
-    Raises:
-        PassError: The pipeline is unknown, it names an unknown pass, or no order satisfies all constraints
-            without reordering the pipeline's own passes.
-    """
-    pipelines = plugin_manager.get_plugins().pipelines
-    if not isinstance(pipeline, str):
-        raise PassError(
-            f"a pipeline is given by its name, not {pipeline!r}",
-            fix="PassManager(passes).run(graph) runs passes",
-        )
-    if pipeline not in pipelines:
-        fix = install_hint("pipelines", pipeline) or suggest_name(pipeline, pipelines, "npu passes")
-        if pipeline in plugin_manager.get_plugins().passes:
-            fix = f"it is a pass: PassManager({pipeline!r}), or --passes {pipeline}"
-        elif set(pipeline) & set(",{"):
-            fix = f"to run passes, PassManager({pipeline!r}).run(graph), or --passes"
-        raise PassError(f"there is no pipeline {pipeline!r}", fix=fix)
-    own = parse_passes(pipelines[pipeline].passes) if pipelines[pipeline].passes.strip() else []
-    present = {item.name for item in own}
-    joining = [
-        find_pass(name)
-        for name, item in all_passes().items()
-        if name not in present and pipeline in getattr(item, "pipelines", ())
-    ]
-    return _join_passes(pipeline, own, [item() for item in joining])
-
-
-def _join_passes(pipeline: str, own: list[Pass], joining: list[Pass]) -> list[Pass]:
+def join_passes(pipeline: str, own: list[Pass], joining: list[Pass]) -> list[Pass]:
     """Return the passes of a pipeline with those that join it, none of which may reorder it."""
     fixed = sort_passes(own)
     if not joining:
@@ -59,7 +23,7 @@ def _join_passes(pipeline: str, own: list[Pass], joining: list[Pass]) -> list[Pa
             disabled = ",".join(origin.partition(" ")[0] for origin in origins)
             raise PassError(
                 f"{', '.join(item.name for item in many)} cannot join the pipeline {pipeline!r},"
-                f" whose own passes run as {format_passes(fixed)}: {error.message}",
+                f" whose own passes run as {','.join(map(str, fixed))}: {error.message}",
                 where=", ".join(origins),
                 fix=f"set NPU_DISABLE_PLUGINS={disabled}; the author can change before=, after= or"
                 " pipelines=",

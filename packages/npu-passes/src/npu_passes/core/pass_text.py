@@ -1,4 +1,7 @@
-"""Passes as text: ``canonicalize,conv-bn-folding{fold_linear=false}``, on command lines and in reports."""
+"""Passes as text: ``canonicalize,conv-bn-folding{fold_linear=false}``, on command lines and in reports.
+
+A name is that of a pass; or that of a pipeline, which stands for its passes.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from typing import Any
 
 from npu_passes.core.base import Pass
 from npu_passes.core.options import WORDS, Option, options_of, with_article
-from npu_passes.core.registry import find_pass
+from npu_passes.core.pass_order import join_passes
+from npu_passes.core.registry import all_passes, all_pipelines, find_pass, find_pipeline
 from npu_passes.errors import PassError
 
 _TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[{}\[\]=,]|[^\s{}\[\]=,"]+)')
@@ -35,8 +39,8 @@ def parse_passes(
     """Return the passes that ``text`` names: ``name,name{option=value,option=[a,b]}``.
 
     Args:
-        text: One pass or several.
-        known: Passes by name; by default those that ``find`` returns.
+        text: Passes, and pipelines, which stand for their passes. A name that both have is that of the pass.
+        known: Passes by name; by default those that ``find`` returns, and all pipelines.
         find: Returns the pass of a name: by default one of a plugin.
 
     Raises:
@@ -46,16 +50,42 @@ def parse_passes(
         raise PassError(
             f"passes are named by text, not by {type(text).__name__}", fix="write 'canonicalize,cse'"
         )
-    return _Parser(text, known, find or find_pass).parse_passes()
+    return _Parser(text, known, find or find_pass, passes_of if known is None else None).parse_passes()
+
+
+def passes_of(pipeline: str) -> list[Pass]:
+    """Return the passes of a named pipeline, in order, including those of plugins that join it.
+
+    Joining passes follow the pipeline's own, by name, as far as their ``before`` and ``after`` allow: the
+    order of installation has no influence, and the pipeline's own passes keep their order.
+
+    Raises:
+        PassError: The pipeline is unknown, it names an unknown pass, or no order satisfies all constraints
+            without reordering the pipeline's own passes.
+    """
+    text = find_pipeline(pipeline).passes
+    own = _Parser(text, None, find_pass, None).parse_passes() if text.strip() else []
+    present = {item.name for item in own}
+    joining = [
+        find_pass(name)
+        for name, item in all_passes().items()
+        if name not in present and pipeline in getattr(item, "pipelines", ())
+    ]
+    return join_passes(pipeline, own, [item() for item in joining])
 
 
 class _Parser:
     """Recursive-descent parser of one text."""
 
     def __init__(
-        self, text: str, known: Mapping[str, type[Pass]] | None, find: Callable[[str], type[Pass]]
+        self,
+        text: str,
+        known: Mapping[str, type[Pass]] | None,
+        find: Callable[[str], type[Pass]],
+        expand: Callable[[str], list[Pass]] | None,
     ) -> None:
         self._text = text
+        self._expand = expand  # returns the passes of a pipeline; None where only passes are named
         self._find = find
         self._known = known
         self._tokens = list(self._tokenize())
@@ -71,16 +101,27 @@ class _Parser:
             position = match.end()
 
     def parse_passes(self) -> list[Pass]:
-        passes = [self._parse_pass()]
+        passes = self._parse_item()
         while self._peek() == ",":
             self._take()
-            passes.append(self._parse_pass())
+            passes += self._parse_item()
         if self._peek() is not None:
-            raise self._error(f"{self._peek()!r} follows {passes[-1].name}: passes are separated by commas")
+            last = self._tokens[self._next - 1]
+            raise self._error(f"{self._peek()!r} follows {last}: passes are separated by commas")
         return passes
 
-    def _parse_pass(self) -> Pass:
+    def _parse_item(self) -> list[Pass]:
         name = self._take_word("the name of a pass")
+        if self._expand is None or name in all_passes() or name not in all_pipelines():
+            return [self._parse_pass(name)]
+        if self._peek() == "{":
+            raise self._error(
+                f"{name} is a pipeline, which has no options",
+                fix=f"the passes are {format_passes(self._expand(name))}",
+            )
+        return self._expand(name)
+
+    def _parse_pass(self, name: str) -> Pass:
         if self._known is not None and name not in self._known:
             raise self._error(f"there is no pass {name!r}", fix=f"the passes are {', '.join(self._known)}")
         pass_type = self._find(name) if self._known is None else self._known[name]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
+from npu_ir.core.user_code import did_you_mean
 from npu_ir.plugins import plugin_manager
+from npu_ir.plugins.distributions import install_hint
 from npu_passes.core.base import Pass
 from npu_passes.errors import PassError
 
@@ -100,11 +100,13 @@ def find_pass(name: str) -> type[Pass]:
         raise PassError(f"a pass is found by its name, not by {name!r}", fix="npu passes lists the names")
     passes = plugin_manager.get_plugins().passes
     if name not in passes:
-        fix = suggest_name(name, passes, "npu passes")
-        if name in plugin_manager.get_plugins().pipelines:
-            fix = f"it is a pipeline: PassManager.of_pipeline({name!r}), or --pipeline {name}"
-            fix += f"; beside other passes, *passes_of({name!r})"
-        raise PassError(f"there is no pass {name!r}", fix=fix)
+        pipelines = plugin_manager.get_plugins().pipelines
+        if name in pipelines:
+            raise PassError(f"{name!r} is a pipeline, not a pass", fix=f"passes_of({name!r}) are its passes")
+        raise PassError(
+            f"there is no pass {name!r}{did_you_mean(name, (*passes, *pipelines))}",
+            fix=install_hint("pipelines", name) or "npu passes lists them",
+        )
     if not (isinstance(passes[name], type) and issubclass(passes[name], Pass)):
         raise PassError(
             f"{name!r} is not a pass but {passes[name]!r}",
@@ -114,7 +116,22 @@ def find_pass(name: str) -> type[Pass]:
     return passes[name]  # type: ignore[no-any-return]
 
 
-def suggest_name(name: str, known: Iterable[Any], command: str) -> str:
-    """Return a hint at the known name that is closest, or at the command that lists them."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"did you mean {close[0]!r}?" if close else f"{command} lists them"
+def find_pipeline(name: str) -> Pipeline:
+    """Return the pipeline called ``name``.
+
+    Raises:
+        PassError: No plugin provides it.
+    """
+    pipelines = plugin_manager.get_plugins().pipelines
+    if not isinstance(name, str):
+        raise PassError(
+            f"a pipeline is given by its name, not {name!r}", fix="PassManager(passes).run(graph) runs passes"
+        )
+    if name not in pipelines:
+        fix = install_hint("pipelines", name) or "npu passes lists them"
+        if name in plugin_manager.get_plugins().passes:
+            fix = f"it is a pass: PassManager({name!r}), or --passes {name}"
+        elif set(name) & set(",{"):
+            fix = f"to run passes, PassManager({name!r}).run(graph), or --passes"
+        raise PassError(f"there is no pipeline {name!r}{did_you_mean(name, pipelines)}", fix=fix)
+    return pipelines[name]  # type: ignore[no-any-return]

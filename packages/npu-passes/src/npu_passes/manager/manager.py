@@ -15,8 +15,8 @@ from npu_ir.graph.requirement import require_graph
 from npu_passes.core.base import Pass
 from npu_passes.core.journal import Journal, Rewrite, RewriteLimitReachedError
 from npu_passes.core.options import options_of
-from npu_passes.core.pass_order import passes_of, sort_passes
-from npu_passes.core.pass_text import format_passes, parse_passes
+from npu_passes.core.pass_order import sort_passes
+from npu_passes.core.pass_text import format_passes, parse_passes, passes_of
 from npu_passes.errors import PassError
 from npu_passes.manager.checked_mode import Checked, Results, Trial, find_first_difference
 from npu_passes.manager.dumps import Dumps
@@ -28,22 +28,26 @@ MAX_ROUNDS = 10
 
 
 def optimize(graph: Graph, pipeline: str = "default") -> Graph:
-    """Run the passes of a named pipeline over a copy of ``graph`` and return the copy.
+    """Run the passes of a pipeline over a copy of ``graph`` and return the copy.
+
+    Args:
+        graph: The graph.
+        pipeline: The name of a pipeline, or text that names several and passes: ``"default,decompose"``.
 
     Raises:
         GraphError: ``graph`` is not a graph, or breaks a rule of the IR before any pass.
-        PassError: The pipeline is unknown, or a pass fails or breaks the graph.
+        PassError: The pipeline or a pass is unknown, or a pass fails or breaks the graph.
     """
-    return PassManager.of_pipeline(pipeline).optimize(graph)
+    return PassManager(parse_passes(pipeline)).optimize(graph)
 
 
 class PassManager:
     """Runner of passes over graphs.
 
     Args:
-        passes: Passes, classes of passes (with their default options), or text that names some:
-            ``"canonicalize,constant-folding{max_bytes=1024}"``; or one of these. They run in this order,
-            as far as their ``before`` and ``after`` allow.
+        passes: Passes, classes of passes (with their default options), or text that names some, or
+            pipelines of them: ``"default,constant-folding{max_bytes=1024}"``; or one of these. They run in
+            this order, as far as their ``before`` and ``after`` allow.
         max_rounds: The passes are repeated until nothing changes, for at most this many rounds.
         checked: Data to run the graph on after each pass, to compare its results with those before.
         dump_dir: Folder for dumps of the graph as text, before all passes and after each that changed it.

@@ -27,7 +27,6 @@ from npu_ir.errors import BackendError, UsageError
 from npu_ir.plugins.backend import Backend
 from npu_passes import Pass, PassError, all_passes, all_pipelines
 from npu_passes.cli.written_passes import read_passes
-from npu_passes.core.pass_order import passes_of
 from npu_runtime.backends.registry import AUTO, find_backend
 
 if TYPE_CHECKING:
@@ -107,7 +106,7 @@ def executor_passes(text: str) -> Passes:
 
 
 def select_passes(text: str) -> list[Pass] | None:
-    """Return the passes of a text: a pipeline, or passes; None for ``none``.
+    """Return the passes of a text; None for ``none``.
 
     Raises:
         UsageError: There is no such pass.
@@ -115,7 +114,7 @@ def select_passes(text: str) -> list[Pass] | None:
     if text == NONE:
         return None
     with _as_usage_error():
-        return passes_of(text) if text in all_pipelines() else read_passes(text)
+        return read_passes(text)
 
 
 def select_backends(names: Sequence[str] | None) -> list[Backend] | str | None:

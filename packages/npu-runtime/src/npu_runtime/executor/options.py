@@ -11,8 +11,7 @@ from npu_ir import ExecutionError, Graph, load_weights
 from npu_ir.errors import BackendError, SerializationError
 from npu_ir.graph.requirement import require_weights
 from npu_ir.plugins.backend import Backend
-from npu_passes import Pass, PassError, PassManager, all_pipelines, optimize
-from npu_passes.core.pass_order import passes_of
+from npu_passes import Pass, PassError, PassManager
 from npu_runtime.backends.answers import ask_pipeline
 from npu_runtime.backends.measured_costs import (
     MeasuredCosts,
@@ -54,8 +53,6 @@ def optimize_graph(graph: Graph, passes: Passes) -> Graph:
     """
     if passes is None:
         return graph.clone()
-    if isinstance(passes, str) and passes in all_pipelines():
-        return optimize(graph, passes)
     if not isinstance(passes, (str, Pass, type, Iterable)):
         raise PassError(f"{passes!r} names no passes", fix='passes="default", a list of passes, or None')
     return PassManager(passes).optimize(graph)
@@ -116,8 +113,6 @@ def pass_names(passes: Passes) -> tuple[str, ...]:
     """Return the names of the passes that `optimize_graph` runs."""
     if passes is None:
         return ()
-    if isinstance(passes, str) and passes in all_pipelines():
-        return tuple(item.name for item in passes_of(passes))
     return tuple(item.name for item in PassManager(passes).passes)
 
 

@@ -12,8 +12,7 @@ from torch.optim import Optimizer
 from npu_ir._torch.pytree import pytree_node
 from npu_ir.core.structure import flatten
 from npu_ir.plugins.backend import Backend
-from npu_passes import PassManager, all_pipelines
-from npu_passes.core.pass_order import passes_of
+from npu_passes import PassManager
 from npu_runtime.executor.options import resolve_step_passes
 from npu_runtime.training.cache.content_hash import ContentHash, UnknownContentError
 from npu_runtime.training.cache.environment import add_environment
@@ -85,10 +84,7 @@ def describe_compilation(
         if type(backend).__module__.partition(".")[0] not in OWN_PACKAGES:
             raise UnknownContentError(f"the backend {backend.name!r} may depend on anything")
     passes = resolve_step_passes(options.passes, device, backends)
-    if isinstance(passes, str) and passes in all_pipelines():
-        chosen: Sequence[Any] = passes_of(passes)
-    else:
-        chosen = () if passes is None else PassManager(passes).passes
+    chosen = () if passes is None else PassManager(passes).passes
     return {
         "backends": [(backend.name, type(backend)) for backend in backends],
         "passes": list(chosen),
