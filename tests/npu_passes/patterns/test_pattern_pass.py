@@ -173,6 +173,42 @@ def test_what_is_inside_a_match_is_read_by_nothing_else(subtests: pytest.Subtest
             assert reasons(result) == [f"%{name} is read elsewhere, too"]
 
 
+@each_row("function, pattern, message", {
+    "an argument that is not stated": (
+        lambda a, b: torch.nn.functional.linear(a, b, b[:, 0]), aten.linear.default(x, y),
+        "linear: bias is %select, the pattern has None (leave it open with ...)",
+    ),
+    "a number": (
+        lambda a, b: a.softmax(0) + b, aten.softmax.int(x, 1), "softmax: dim is 0, the pattern has 1",
+    ),
+    "a value": (
+        lambda a, b: a + 2, add(x, attr("number")), None,
+    ),
+    "data in place of a value": (
+        lambda a, b: a + 2, commutative(add(relu(x), y)), None,
+    ),
+    "two arguments": (lambda a, b: torch.add(a, b, alpha=2).softmax(0), aten.softmax.int(add(x, y), 1), None),
+    "inside, in either order": (
+        lambda a, b: b + a.softmax(0), commutative(add(aten.softmax.int(x, 1), y)),
+        "softmax: dim is 0, the pattern has 1",
+    ),
+    "a list": (
+        lambda a, b: torch.sum(a, [0]) + b, aten.sum.dim_IntList(x, [1]),
+        "sum: dim is [0], the pattern has [1]",
+    ),
+    "a predicate": (lambda a, b: a.softmax(0), aten.softmax.int(var("x", lambda _: False), 0), None),
+})  # fmt: skip
+def test_a_pattern_that_one_argument_keeps_from_matching_says_which(
+    function: Any, pattern: Any, message: str | None
+) -> None:
+    graph = capture(function, *data())
+
+    result = run(graph, Rule("odd", pattern, x))
+
+    found = [text for text in reasons(result) if "the pattern has" in text]
+    assert found == ([] if message is None else [message])
+
+
 def test_a_reason_to_refuse_is_kept() -> None:
     rule = Rule("double-neg", neg(neg(x)), x, where=lambda match: "not today")
 

@@ -109,7 +109,7 @@ class Search:
         """Return the goals that remain for ``item`` to match ``term``, one list for each alternative."""
         if isinstance(term, OneOf):
             return [[(item, option)] for option in term.options]
-        return [[]] if _is_equal(item, term) else []
+        return [[]] if is_equal(item, term) else []
 
 
 class _GraphSearch(Search):
@@ -131,10 +131,9 @@ class _GraphSearch(Search):
         node = item.producer if isinstance(item, Value) and item.index == call.index else None
         if node is None or node.op_type != call.op_type or node.graph is not self._graph or node.regions:
             return []
-        explicit, defaults = _split_arguments(node, call)
+        explicit, defaults = split_arguments(node, call)
         if not call.is_open and not all(
-            name in call.args or _is_equal(argument, defaults.get(name))
-            for name, argument in explicit.items()
+            name in call.args or is_equal(argument, defaults.get(name)) for name, argument in explicit.items()
         ):
             return []
         self.nodes[node] = None
@@ -150,7 +149,7 @@ class _GraphSearch(Search):
     def _bind(self, item: Any, term: Wildcard) -> bool:
         if term.kind is not Kind.EITHER and isinstance(item, Value) is not (term.kind is Kind.VALUE):
             return False
-        if term.name in self.bound and not _is_equal(item, self.bound[term.name]):
+        if term.name in self.bound and not is_equal(item, self.bound[term.name]):
             return False
         if term.where is not None and not _satisfies(term, item):
             return False
@@ -169,7 +168,7 @@ def _satisfies(term: Wildcard, item: Any) -> bool:
     return answer
 
 
-def _is_equal(left: Any, right: Any) -> bool:
+def is_equal(left: Any, right: Any) -> bool:
     """Return whether two arguments are the same value, or equal data.
 
     1 equals 1.0, but neither equals True; 0.0 does not equal -0.0, and nan equals nan.
@@ -177,7 +176,7 @@ def _is_equal(left: Any, right: Any) -> bool:
     if isinstance(left, Value) or isinstance(right, Value):
         return left is right
     if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
-        return len(left) == len(right) and all(map(_is_equal, left, right))
+        return len(left) == len(right) and all(map(is_equal, left, right))
     if isinstance(left, bool) is not isinstance(right, bool):
         return False
     if isinstance(left, float) and isinstance(right, float) and math.isnan(left):
@@ -189,7 +188,7 @@ def _sign(zero: Any) -> float:
     return math.copysign(1.0, zero) if isinstance(zero, (int, float)) else 1.0
 
 
-def _split_arguments(node: OpNode, call: Call) -> tuple[dict[str, Any], Mapping[str, Any]]:
+def split_arguments(node: OpNode, call: Call) -> tuple[dict[str, Any], Mapping[str, Any]]:
     """Return the explicit arguments of a node, and the defaults of its op."""
     op = find_op(node.op_type)
     if op is not None and call.has_schema:

@@ -13,6 +13,7 @@ from npu_passes.core.base import Pass
 from npu_passes.core.edit import Edit
 from npu_passes.errors import PassError, failure_of
 from npu_passes.patterns.matcher import Match, find_matches
+from npu_passes.patterns.near_miss import find_near_miss
 from npu_passes.patterns.terms import Call, Kind, Namespace, OneOf, Op, Term, Wildcard, required_ops, subterms
 from npu_passes.rewriting.value_replacement import ValueReplacer, equals_up_to_strides
 
@@ -238,7 +239,7 @@ class PatternPass(Pass):
         return graph.edits != edits
 
     def _find_match(self, graph: Graph, node: OpNode, rule: Rule) -> tuple[Match | None, str | None]:
-        """Return the first match that is not refused; if there is none, why the first was refused."""
+        """Return the first match that is not refused; if there is none, why not the first or a near one."""
         refused = None
         try:
             for match in find_matches(graph, node, rule.pattern):
@@ -246,6 +247,8 @@ class PatternPass(Pass):
                 if reason is None:
                     return match, None
                 refused = refused or reason
+            if refused is None:
+                refused = find_near_miss(graph, node, rule.pattern)
         except Exception as error:
             raise failure_of(f"{self.name}: {rule.name}", error, f"node {node.name!r}") from error
         return None, refused
