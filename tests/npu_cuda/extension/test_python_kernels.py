@@ -186,7 +186,8 @@ def test_the_registry_shows_what_a_kernel_promises() -> None:
 
 def test_a_kernel_that_cannot_be_registered_says_why() -> None:
     cases = [
-        ("Frobnicate", {}, "there is no op 'Frobnicate'; there are .*EltwiseRelu.*npu_cuda.op adds an op"),
+        ("Frobnicate", {}, "there is no op 'Frobnicate'; npu_cuda.kinds.* lists them,.* npu_cuda.op adds"),
+        ("EltwiseRelus", {}, r"there is no op 'EltwiseRelus' \(did you mean 'EltwiseRelu'\?\); npu_cuda"),
         (999, {}, "the kernel test.x of the Python function .* is of an op that is not there: kind 999"),
         ("EltwiseRelu", {"device": "tpu"}, "register_kernel: device is 'tpu'; 'host' and 'cuda'"),
         ("EltwiseRelu", {"kernel_id": ""}, "register_kernel: kernel_id is empty"),
@@ -331,6 +332,12 @@ def test_an_op_packs_its_own_attributes() -> None:
     assert plain.attrs() == (0, b"")
     with refused("test_python_kernels.plain has no attributes, not alpha"):
         plain.attrs(alpha=1.0)
+    with refused(
+        r"test_python_kernels.scale has no attribute 'alph' \(did you mean 'alpha'\?\); it has alpha, shift"
+    ):
+        SCALE.attrs(alph=1)
+    with refused("mask is -1, which does not fit"):
+        SCALE.attrs(mask=-1)
     with refused("test.required has no default attributes: give schema TREQ, format '<d'"):
         npu_cuda.op_call(required.kind, [torch.ones(1)], [torch.ones(1)])
 
@@ -344,8 +351,26 @@ def test_an_op_of_python_is_in_the_registry() -> None:
     assert _C.attr_schemas()[op["schema"]]["format"] == "<fqI"
     with pytest.raises(NotSupportedError, match="test_python_kernels.scale has no kernels on host"):
         npu_cuda.op_call(SCALE.kind, [torch.ones(1)], [torch.ones(1)])
-    with refused(r"there is no op 'Relu'; there are .*EltwiseRelu.*load_plugins\(\) loads"):
-        npu_cuda.find_op("Relu")
+    with refused(r"there is no op 'EltwiseRelus' \(did you mean 'EltwiseRelu'\?\).*load_plugins\(\) loads"):
+        npu_cuda.find_op("EltwiseRelus")
+
+
+def test_an_op_can_be_declared_again_if_nothing_differs() -> None:
+    declared: dict[str, Any] = {
+        "inputs": (1, 2), "outputs": 1, "in_place": {0: [0, 1]}, "attrs": [("a", "f", 0.1), ("b", "q", 3)],
+    }  # fmt: skip
+    name = "test_python_kernels.again"
+    first = npu_cuda.op(name, **declared)
+
+    assert npu_cuda.op(name, **declared) == first
+    for part, value, message in (
+        ("inputs", 2, r"with inputs=\(1, 2\), not \(2, 2\)"),
+        ("in_place", {0: 1}, r"with in_place=\[\(0, 0\), \(0, 1\)\], not \[\(0, 1\)\]"),
+        ("attrs", [("a", "f", 0.5)], r"with attrs=\[.*\('b', 'q', 3.*\], not \[\('a', 'f', 0.5\)\]"),
+        ("attrs_required", True, "with attrs_required=False, not True: give the new one another name"),
+    ):
+        with refused(f"the op {name} is there already, {message}"):
+            npu_cuda.op(name, **{**declared, part: value})
 
 
 def test_an_op_that_cannot_be_says_why() -> None:
@@ -364,6 +389,9 @@ def test_an_op_that_cannot_be_says_why() -> None:
         ({"attrs": [("a", "f", 1e300)]}, r"the default of the attribute a, 1.*e\+300, is no number"),
         ({"attrs": [("a", "i", 0), ("a", "f", 1)]}, "it has two attributes called a"),
         ({"attrs": [("a", "f", 0)], "schema": "TOOLONG"}, "schema is 'TOOLONG', not four letters"),
+        ({"attrs": [("a", "float", 1.0)]}, "attribute a: code 'float' is none of i I q Q f d"),
+        ({"attrs": [("a", 1.0)]}, r"an attribute is \(name, code, default\), not \('a', 1.0\)"),
+        ({"attrs": [("a", "f", "x")]}, "the default of a is 'x', not a number"),
         ({"attrs_required": True}, "it has attributes, and no schema_id"),
     ]  # fmt: skip
     for options, match in cases:

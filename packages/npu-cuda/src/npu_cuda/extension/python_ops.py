@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
+import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from npu_cuda import _C
 from npu_cuda.errors import InvalidArgumentError
 
+_CODES = ("i", "I", "q", "Q", "f", "d")  # of the struct module
+_MOST_OF_FLOAT32 = 3.4e38
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 
@@ -38,7 +43,17 @@ class Op:
             return 0, b""
         from npu_cuda.attributes import attrs
 
-        return attrs(self.schema, **values)
+        try:
+            return attrs(self.schema, **values)
+        except InvalidArgumentError:
+            fields = [name for name, _, _ in _C.attr_schemas()[self.schema]["fields"]]
+            for name in values:
+                if name not in fields:
+                    raise InvalidArgumentError(
+                        f"{self.name} has no attribute {name!r}{_did_you_mean(name, fields)}; "
+                        f"it has {', '.join(fields)}"
+                    ) from None
+            raise
 
 
 def find_op(name: str) -> Op:
@@ -52,8 +67,9 @@ def find_op(name: str) -> Op:
     ops = {each["name"]: each for each in _C.ops()}
     if name not in ops:
         raise InvalidArgumentError(
-            f"there is no op {name!r}; there are {', '.join(ops)}. npu_cuda.load_plugins() loads the "
-            "libraries of installed packages, npu_cuda.load_library a file, and npu_cuda.op adds an op"
+            f"there is no op {name!r}{_did_you_mean(name, ops)}; npu_cuda.kinds() lists them, "
+            "npu_cuda.load_plugins() loads the libraries of installed packages, npu_cuda.load_library a "
+            "file, and npu_cuda.op adds an op"
         )
     return Op(name, int(ops[name]["kind"]), ops[name]["schema"])
 
@@ -70,6 +86,8 @@ def op(
 ) -> Op:
     """Register an op; `npu_cuda.kernel` or a library adds kernels to it.
 
+    One that Python has registered in the same way is returned: a cell of a notebook can run again.
+
     Args:
         name: "acme.softmax"; unique in the process.
         inputs: Their number, or the minimum and maximum.
@@ -80,7 +98,8 @@ def op(
         schema: Four letters that identify its attributes among those of all ops; None: derived from the name.
 
     Raises:
-        InvalidArgumentError: The name or the schema is taken, or a count, letter or index is invalid.
+        InvalidArgumentError: The name or the schema is taken, by an op that differs, or a count, letter or
+            index is invalid.
     """
     least, most = (inputs, inputs) if isinstance(inputs, int) else inputs
     if outputs < 1:
@@ -91,9 +110,68 @@ def op(
             raise InvalidArgumentError(f"the op {name}: in_place names output {output} of {outputs}")
         masks[output] = _mask((allowed,) if isinstance(allowed, int) else allowed, most, name)
     letters = _schema_letters(name, schema) if attrs else ""
-    fields = [(field, code, _as_double(name, field, default)) for field, code, default in attrs]
+    fields = [_field(name, item) for item in attrs]
+    places = [(output, index) for output, mask in enumerate(masks) for index in range(mask.bit_length())]
+    pairs = [(output, index) for output, index in places if masks[output] >> index & 1]
+    declared = {
+        "inputs": (least, most),
+        "outputs": outputs,
+        "in_place": pairs,
+        "attrs": [_stored(*item) for item in fields],
+        "attrs_required": attrs_required,
+        "schema": letters or None,
+    }
+    if (known := _op_of_python(name, declared)) is not None:
+        return known
     kind = _C.register_op(name, least, most, masks, letters, fields, attrs_required)
     return Op(name, kind, letters or None)
+
+
+def _op_of_python(name: str, declared: Mapping[str, Any]) -> Op | None:
+    """Return the op that Python has registered by this name; None if there is none.
+
+    Raises:
+        InvalidArgumentError: It was declared otherwise.
+    """
+    info = next((each for each in _C.ops() if each["name"] == name and each["origin"] == "Python"), None)
+    if info is None:
+        return None
+    fields = [] if info["schema"] is None else _C.attr_schemas()[info["schema"]]["fields"]
+    there = {**info, "attrs": [_stored(*item) for item in fields]}
+    for part, value in declared.items():
+        if there[part] != value:
+            raise InvalidArgumentError(
+                f"the op {name} is there already, with {part}={there[part]!r}, not {value!r}: give the new "
+                "one another name"
+            )
+    return Op(name, info["kind"], info["schema"])
+
+
+def _stored(field: str, code: str, default: float) -> tuple[str, str, float]:
+    """Return a field with its default as the native part has it, if its code can hold it."""
+    if code == "f" and abs(default) < _MOST_OF_FLOAT32:
+        (default,) = struct.unpack("<f", struct.pack("<f", default))
+    return field, code, default
+
+
+def _field(name: str, item: Any) -> tuple[str, str, float]:
+    """Return an attribute with its default as a double."""
+    if not isinstance(item, (tuple, list)) or len(item) != 3 or not isinstance(item[0], str):
+        raise InvalidArgumentError(f"the op {name}: an attribute is (name, code, default), not {item!r}")
+    field, code, default = item
+    if code not in _CODES:
+        raise InvalidArgumentError(
+            f"the op {name}: attribute {field}: code {code!r} is none of {' '.join(_CODES)}"
+        )
+    if not isinstance(default, (int, float)):
+        raise InvalidArgumentError(f"the op {name}: the default of {field} is {default!r}, not a number")
+    return field, code, _as_double(name, field, default)
+
+
+def _did_you_mean(name: str, known: Iterable[str]) -> str:
+    # npu_ir has a function for this, but npu_cuda works without it.
+    close = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def _as_double(name: str, field: str, default: float) -> float:
