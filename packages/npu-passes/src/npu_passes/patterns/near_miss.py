@@ -13,7 +13,7 @@ from npu_passes.patterns.terms import Call, Kind, OneOf, Term, Wildcard, subterm
 def find_near_miss(graph: Graph, root: OpNode, pattern: Call) -> str | None:
     """Return which one argument keeps ``pattern`` from matching at ``root``; None if more than that does.
 
-    What a predicate of the pattern refuses, or an alternative of it, is no near miss: it is meant.
+    What a predicate of the pattern refuses, or an alternative of it, does not count as one: it is meant.
     """
     if pattern.index >= len(root.outputs):
         return None

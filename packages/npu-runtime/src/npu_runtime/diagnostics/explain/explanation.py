@@ -28,10 +28,10 @@ class NodeExplanation:
         kernel: The name or description of the kernel.
         part: The number of its partition, which one call of a backend runs; ATen calls an op for each node.
         reasons: The reason of each other backend for not running it, by name.
-        passed_over: Why rules and kernels that users added to the backend, and that were asked first, do not
-            compute it.
         flops: Floating-point operations; None if unknown.
         seconds: The time of the call, if measured: at the last node that it runs, and 0.0 at the others.
+        passed_over: Why rules and kernels that users added to the backend, and that were asked first, do not
+            compute it.
     """
 
     name: str
@@ -41,9 +41,9 @@ class NodeExplanation:
     kernel: str
     part: int
     reasons: Mapping[str, str]
-    passed_over: tuple[str, ...] = ()
     flops: int | None = None
     seconds: float | None = None
+    passed_over: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
