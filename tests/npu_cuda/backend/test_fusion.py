@@ -325,6 +325,25 @@ def test_steps_with_a_number_for_each_channel_compute_the_same(channels: int, is
     assert_same_bits(run(graph, ops, *args), run(graph, one_by_one(graph), *args))
 
 
+@pytest.mark.parametrize("is_read_elsewhere", [False, True])
+def test_a_convolution_of_one_channel_writes_what_is_copied_to_channels_last(is_read_elsewhere: bool) -> None:
+    torch.manual_seed(0)
+    args = [torch.randn(2, 1, 9, 11), torch.randn(1, 9, 32), torch.randn(20)]
+
+    def picture(x: Tensor, panels: Tensor, bias: Tensor) -> Any:
+        z = torch.ops.npu.packed_conv2d(x, panels, bias, [3, 3], [1, 1], [1, 1], [1, 1], 20)
+        image = z.clone(memory_format=torch.channels_last).relu()
+        return (image, z) if is_read_elsewhere else image
+
+    graph = captured(Function(picture), *args)
+
+    ops = HOST.lower(graph)
+
+    copies = ["Copy", "EltwiseRelu"] if is_read_elsewhere else []
+    assert [kind for kind in kinds(ops) if kind != "View"] == ["PackedConv", *copies]
+    assert_same_bits(run(graph, ops, *args), run(graph, one_by_one(graph), *args))
+
+
 def test_a_packed_product_that_is_read_elsewhere_has_memory() -> None:
     args = (torch.randn(5, 40), torch.randn(2, 40, 64), torch.randn(70), torch.randn(5, 70))
     graph = captured(Layer(lambda z, other: (z, z.relu())), *args)

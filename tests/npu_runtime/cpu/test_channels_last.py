@@ -125,3 +125,21 @@ def test_what_does_not_pay_or_is_something_else_stays(subtests: pytest.Subtests)
     for case, (model, x) in rows.items():
         with subtests.test(case):
             assert check_pass(ChannelsLast(), captured(model, x)) == 0
+
+
+@each_row("layers", {
+    "one channel": [nn.Conv2d(1, 8, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 4, 3)],
+    "three channels": [nn.Conv2d(3, 8, 3), nn.Hardswish(), nn.Conv2d(8, 4, 3), nn.ReLU()],
+    "transposed": [nn.ConvTranspose2d(3, 8, 2, 2), nn.GELU(), nn.Conv2d(8, 4, 3), nn.Tanh()],
+    "images as results": [nn.Conv2d(1, 8, 3), nn.Conv2d(8, 8, 1), nn.Sigmoid()],
+})  # fmt: skip
+def test_what_the_host_computes_between_copies_stays_in_a_second_run(layers: list[nn.Module]) -> None:
+    model = nn.Sequential(*layers)
+    x = image(next(model.parameters()).shape[0 if isinstance(layers[0], nn.ConvTranspose2d) else 1], 32)
+    graph = captured(model, x)
+
+    assert check_pass(ChannelsLast(for_host=True), [graph]) == 1
+
+    once = PassManager("constant-folding,channels-last{for_host=true}").run(graph).graph
+    assert layouts(once, "clone").count("channels_last") == 1
+    assert_computes(once, model, x)

@@ -12,6 +12,7 @@ import torch
 
 from npu_cuda import _C
 from npu_cuda.backend.bound_program import BoundProgram, BoundRowLoop, copy_elements, use_threads_of_pytorch
+from npu_cuda.backend.copy_fusion import join_copies
 from npu_cuda.backend.copy_rules import CASTS
 from npu_cuda.backend.costs import CALL_OVERHEAD, CALL_OVERHEAD_ON_CUDA, seconds_of, seconds_on_cuda
 from npu_cuda.backend.fusion import fuse
@@ -195,7 +196,8 @@ class HostBackend(NativeBackend):
         return [torch.device("cpu")]
 
     def _fused(self, ops: Sequence[BackendOp], graph: Graph) -> Sequence[BackendOp]:
-        return fuse(join_relus(ops, graph.outputs, self.name), graph.outputs, self.name)
+        joined = join_copies(join_relus(ops, graph.outputs, self.name), graph.outputs, self.name)
+        return fuse(joined, graph.outputs, self.name)
 
     def prepare(self, graph: Graph, ops: Sequence[BackendOp], device: torch.device) -> PreparedProgram:
         use_threads_of_pytorch()  # some ops have memory for each

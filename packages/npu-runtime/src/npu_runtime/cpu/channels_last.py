@@ -83,6 +83,8 @@ class ChannelsLast(Pass):
         for node in graph.body:
             images = [value for value in node.inputs if is_layout_sensitive(value)]
             if all(map(is_channels_last, images)):
+                if self.for_host and _makes_images(graph, node):
+                    candidates[node] = _EPILOGUE
                 continue
             seconds = seconds_saved_in_training(graph, node, for_host=self.for_host)
             if seconds is not None:
@@ -116,6 +118,18 @@ def _weights_in_any_layout(graph: Graph) -> frozenset[Value]:
     return frozenset(fixed)
 
 
+def _makes_images(graph: Graph, node: OpNode) -> bool:
+    """Return whether a convolution by packed weights makes contiguous images of those of one channel.
+
+    The host writes them in channels-last as well.
+    """
+    image = node.outputs[0] if node.op_type in CONVOLUTIONS else None
+    if image is None or not _is_convertible(image) or convolution_problem(graph, node) is not None:
+        return False
+    is_copied = all(user.op_type == _CLONE for user, _ in image.uses)  # as this pass leaves it
+    return convolution_of(node).in_channels == 1 and not is_copied
+
+
 class _Relayout:
     """Replacement of nodes, one by one, by equal nodes on images in channels-last."""
 
@@ -138,8 +152,11 @@ class _Relayout:
             types = _types_of_results(node, arguments)
             outputs = edit.calls(node.op_type, types=types, name=node.name, **arguments)
             for old, new in zip(node.outputs, outputs, strict=True):
-                edit.graph.add_origins(new, old)
-                self._images[old] = new
+                # That of an image of one channel is contiguous again.
+                is_same = _is_convertible(new) and new.tensor_type == old.tensor_type
+                image = edit.call(_CLONE, new, memory_format=torch.channels_last) if is_same else new
+                edit.graph.add_origins(image, old)
+                self._images[old] = image
         self._replaced.append(node)
 
     def replace_results(self) -> None:
