@@ -127,6 +127,14 @@ def test_what_does_not_pay_or_is_something_else_stays(subtests: pytest.Subtests)
             assert check_pass(ChannelsLast(), captured(model, x)) == 0
 
 
+def test_a_lone_convolution_of_one_channel_stays() -> None:
+    model, x = nn.Conv2d(1, 8, 3), image(1, 32)
+
+    graph = optimized(model, x, passes="constant-folding,channels-last{for_host=true}")
+
+    assert ops(graph) == {"conv2d": 1}
+
+
 @each_row("layers", {
     "one channel": [nn.Conv2d(1, 8, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 4, 3)],
     "three channels": [nn.Conv2d(3, 8, 3), nn.Hardswish(), nn.Conv2d(8, 4, 3), nn.ReLU()],

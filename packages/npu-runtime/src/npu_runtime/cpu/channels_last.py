@@ -126,7 +126,8 @@ def _makes_images(graph: Graph, node: OpNode) -> bool:
     image = node.outputs[0] if node.op_type in CONVOLUTIONS else None
     if image is None or not _is_convertible(image) or convolution_problem(graph, node) is not None:
         return False
-    is_copied = all(user.op_type == _CLONE for user, _ in image.uses)  # as this pass leaves it
+    users = [user for user, _ in image.uses]
+    is_copied = all(user is not None and user.op_type == _CLONE for user in users)  # as this pass leaves it
     return convolution_of(node).in_channels == 1 and not is_copied
 
 
