@@ -93,9 +93,9 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    known = ", ".join(runtime_models.MODELS)
+    known = ", ".join(runtime_models.ALL_MODELS)
     parser.add_argument(
-        "--models", type=_names(runtime_models.MODELS), default=list(runtime_models.MODELS), help=known
+        "--models", type=_names(runtime_models.ALL_MODELS), default=list(runtime_models.MODELS), help=known
     )
     parser.add_argument(
         "--contenders", type=_names(CONTENDERS), default=list(CONTENDERS), help=", ".join(CONTENDERS)
@@ -112,7 +112,7 @@ def parse() -> argparse.Namespace:
         "--page", type=Path, metavar="FILE", help="write a page of them, and its plot beside it"
     )
     parser.add_argument("--from-json", type=Path, metavar="FILE", help="measure nothing, read an earlier run")
-    parser.add_argument("--case", choices=list(runtime_models.MODELS), help=argparse.SUPPRESS)
+    parser.add_argument("--case", choices=list(runtime_models.ALL_MODELS), help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.seconds /= 10 if options.quick else 1
     return options

@@ -174,6 +174,46 @@ class BertBase(nn.Module):
         return self.bert(tokens).last_hidden_state
 
 
+class UNet(nn.Module):
+    """A U-Net over 1, 2 or 3 axes: two halvings by pooling, and two transposed convolutions."""
+
+    def __init__(self, axes: int, width: int) -> None:
+        super().__init__()
+        self.convolution = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[axes - 1]
+        self.norm = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)[axes - 1]
+        transposed = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)[axes - 1]
+        self.pool = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)[axes - 1](2)
+        self.first, self.second = self.block(1, width), self.block(width, 2 * width)
+        self.bottom = self.block(2 * width, 4 * width)
+        self.wider, self.widest = transposed(4 * width, 2 * width, 2, 2), transposed(2 * width, width, 2, 2)
+        self.third, self.fourth = self.block(4 * width, 2 * width), self.block(2 * width, width)
+        self.last = self.convolution(width, 2, 1)
+
+    def block(self, inputs: int, outputs: int) -> nn.Module:
+        layers = [
+            layer
+            for channels in (inputs, outputs)
+            for layer in (self.convolution(channels, outputs, 3, padding=1), self.norm(outputs), nn.ReLU())
+        ]
+        return nn.Sequential(*layers)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first = self.first(x)
+        second = self.second(self.pool(first))
+        x = self.third(torch.cat([self.wider(self.bottom(self.pool(second))), second], 1))
+        last: torch.Tensor = self.last(self.fourth(torch.cat([self.widest(x), first], 1)))
+        return last
+
+
+def generator() -> nn.Module:
+    """Return the generator of a DCGAN: transposed convolutions from 1 x 1 to 64 x 64 pixels."""
+    layers: list[nn.Module] = [nn.ConvTranspose2d(100, 256, 4, bias=False), nn.BatchNorm2d(256), nn.ReLU()]
+    for inputs, outputs in ((256, 128), (128, 64), (64, 32)):
+        layers += [nn.ConvTranspose2d(inputs, outputs, 4, 2, 1, bias=False), nn.BatchNorm2d(outputs)]
+        layers += [nn.ReLU()]
+    return nn.Sequential(*layers, nn.ConvTranspose2d(32, 3, 4, 2, 1), nn.Tanh())
+
+
 def mlp(batch: int) -> Made:
     layers = [layer for _ in range(16) for layer in (nn.Linear(64, 64), nn.ReLU())]
     return nn.Sequential(*layers), (torch.randn(batch, 64),)
@@ -205,6 +245,14 @@ MODELS: dict[str, tuple[str, Callable[[], Made]]] = {
     "mobilenet": ("MobileNetV3, 224x224", lambda: image(mobilenet())),
     "vit-small": ("ViT-small, 224x224", lambda: image(Vit())),
 }
+# Run where they are named: signals, volumes and transposed convolutions.
+FURTHER_MODELS: dict[str, tuple[str, Callable[[], Made]]] = {
+    "unet-1d": ("U-Net 1d, 4x1024", lambda: (UNet(1, 16), (torch.randn(4, 1, 1024),))),
+    "unet-2d": ("U-Net 2d, 128x128", lambda: (UNet(2, 16), (torch.randn(1, 1, 128, 128),))),
+    "unet-3d": ("U-Net 3d, 32x32x32", lambda: (UNet(3, 8), (torch.randn(1, 1, 32, 32, 32),))),
+    "dcgan": ("DCGAN generator, batch 4", lambda: (generator(), (torch.randn(4, 100, 1, 1),))),
+}
+ALL_MODELS = MODELS | FURTHER_MODELS
 # Where the time goes into calling kernels, not into kernels.
 OVERHEAD_BOUND = ("mlp-1", "mlp-64", "gpt-d32-l6", "gpt-d32-l24", "resnet18-w8")
 
@@ -212,8 +260,9 @@ OVERHEAD_BOUND = ("mlp-1", "mlp-64", "gpt-d32-l6", "gpt-d32-l24", "resnet18-w8")
 def make(name: str) -> Made:
     """Return a model in eval mode, the same each time, and its arguments; its batch norms have seen data."""
     torch.manual_seed(0)
-    model, args = MODELS[name][1]()
-    for norm in (module for module in model.modules() if isinstance(module, nn.BatchNorm2d)):
+    model, args = ALL_MODELS[name][1]()
+    norms = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+    for norm in (module for module in model.modules() if isinstance(module, norms)):
         norm.running_mean.normal_(0, 0.1)
         norm.running_var.uniform_(0.5, 1.5)
     return model.eval(), args

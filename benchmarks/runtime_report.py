@@ -9,7 +9,7 @@ from typing import Any
 
 from bars import Bar, print_bars
 from runtime_contenders import BEST_OF, CONTENDERS, OTHER_RUNTIMES, OURS
-from runtime_models import MODELS, OVERHEAD_BOUND
+from runtime_models import ALL_MODELS, OVERHEAD_BOUND
 
 from npu_ir.cli.quantities import size_text, time_text
 
@@ -36,7 +36,7 @@ def rows(case: dict[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def title(case: dict[str, Any]) -> str:
-    return f"{MODELS[case['model']][0]}, {case['threads']} thread{'s' if case['threads'] > 1 else ''}"
+    return f"{ALL_MODELS[case['model']][0]}, {case['threads']} thread{'s' if case['threads'] > 1 else ''}"
 
 
 def print_case(case: dict[str, Any]) -> None:
