@@ -128,9 +128,9 @@ def test_the_fastest_pipeline_is_that_of_auto(model: nn.Module) -> None:
         for item, passes in ((other, "auto"), (other, "minimal"))
     ]
 
-    assert [item._pass_names()[-1] for item in executors] != []
-    assert "conv-bn-folding" in executors[0]._pass_names()
-    assert "conv-bn-folding" not in executors[1]._pass_names()
+    assert [item._settings.pass_names()[-1] for item in executors] != []
+    assert "conv-bn-folding" in executors[0]._settings.pass_names()
+    assert "conv-bn-folding" not in executors[1]._settings.pass_names()
 
 
 def test_free_nodes_are_not_measured(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:

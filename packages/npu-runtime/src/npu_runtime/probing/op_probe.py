@@ -18,7 +18,6 @@ import torch
 
 from npu_ir import OpNode, TensorType, Value
 from npu_ir.core.isolation import isolated_torch_state
-from npu_ir.core.storage import storage_key
 from npu_ir.core.types import Type
 from npu_ir.ops.calls import Binding
 from npu_ir.ops.effects import is_random, returns_uninitialized
@@ -34,6 +33,7 @@ from npu_runtime.probing.storage import (
     has_stated_strides,
     is_bitwise_equal,
     is_inexact,
+    memory_keys,
     starts_storage,
 )
 from npu_runtime.probing.trait_records import Record, record_traits, restore_traits
@@ -265,16 +265,17 @@ def _have_types(outputs: Sequence[Any], types: Sequence[Type]) -> bool:
 
 
 def _find_aliases(data: Sequence[Any], outputs: Sequence[Any]) -> tuple[frozenset[int], ...]:
-    inputs_by_storage: dict[Any, set[int]] = {}
-    for index, item in enumerate(data):
-        inputs_by_storage.setdefault(storage_key(item), set()).add(index)
-    inputs_by_storage.pop(None, None)
-    return tuple(frozenset(inputs_by_storage.get(storage_key(output), ())) for output in outputs)
+    """Return for each output the indices of the inputs with which it shares memory."""
+    keys = [memory_keys(item) for item in data]
+    return tuple(
+        frozenset(index for index, given in enumerate(keys) if not given.isdisjoint(memory_keys(output)))
+        for output in outputs
+    )
 
 
 def _alias_each_other(outputs: Sequence[Any]) -> bool:
-    keys = [key for key in map(storage_key, outputs) if key is not None]
-    return len(set(keys)) < len(keys)
+    keys = [memory_keys(output) for output in outputs]
+    return len(frozenset().union(*keys)) < sum(map(len, keys))
 
 
 def _preserved_random_state(device: torch.device) -> contextlib.AbstractContextManager[None]:

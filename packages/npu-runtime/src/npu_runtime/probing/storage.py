@@ -8,11 +8,31 @@ from typing import Any
 import torch
 
 from npu_ir import TensorType
-from npu_ir.core.storage import address_range
+from npu_ir.core.storage import address_range, storage_key
 from npu_ir.core.tensor_bytes import same_data
 from npu_ir.core.types import Type
 from npu_ir.graph.binding import with_strides
 from npu_runtime._torch.tensors import packed_layout
+
+_BY_ROWS = (torch.sparse_csr, torch.sparse_bsr)
+_BY_COLUMNS = (torch.sparse_csc, torch.sparse_bsc)
+
+
+def memory_keys(item: Any) -> frozenset[Any]:
+    """Return keys of the memory of an item, of which tensors that share memory have one in common.
+
+    That of a sparse tensor is that of its indices and values. Other tensors without strides, such as weights
+    packed for oneDNN, share theirs with nothing else.
+    """
+    if not isinstance(item, torch.Tensor):
+        return frozenset()
+    if item.layout is torch.sparse_coo:
+        return frozenset(map(storage_key, (item._indices(), item._values())))
+    if item.layout in _BY_ROWS:
+        return frozenset(map(storage_key, (item.crow_indices(), item.col_indices(), item.values())))
+    if item.layout in _BY_COLUMNS:
+        return frozenset(map(storage_key, (item.ccol_indices(), item.row_indices(), item.values())))
+    return frozenset((storage_key(item),))
 
 
 def has_stated_strides(output: Any, type: Type) -> bool:

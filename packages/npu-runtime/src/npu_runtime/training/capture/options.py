@@ -65,7 +65,8 @@ class CaptureOptions:
     cache: bool = False
 
     def __post_init__(self) -> None:
-        usable_backends(self.backend)
+        if self.backend != AUTO:
+            usable_backends(self.backend)
         if self.capture not in CAPTURE_MODES:
             raise CaptureError(
                 f"there is no capture mode {self.capture!r}", fix=f"use one of {', '.join(CAPTURE_MODES)}"

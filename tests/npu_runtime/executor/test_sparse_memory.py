@@ -1,0 +1,58 @@
+"""Memory behind sparse tensors is not written to while they are alive."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from npu_ir import extract_ir
+from npu_runtime import IRExecutor, TrainStep
+from tests.support.corpus.case import Function
+from tests.support.rows import each_row
+
+
+def by_places(places: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
+    doubled = numbers * 2
+    sparse = torch.sparse_coo_tensor(places[None], doubled, (5,))
+    return torch.relu(doubled), sparse.to_dense()
+
+
+def read_again(places: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
+    sparse = torch.sparse_coo_tensor(places[None], numbers * 2, (5,))
+    values = sparse._values()
+    return torch.relu(values), sparse.to_dense()
+
+
+@each_row("function", {"by places": by_places, "read again": read_again})
+@pytest.mark.parametrize("passes", [None, "default", "auto"])
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_values_of_a_sparse_tensor_stay(function: Callable[..., Any], passes: str | None) -> None:
+    args = torch.tensor([0, 2, 4]), torch.tensor([-1.0, 2.0, -3.0])
+    graph = extract_ir(Function(function), args)
+
+    found = IRExecutor(graph, passes=passes)(*args)
+
+    torch.testing.assert_close(found, function(*args), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("backend", ["aten", "host", "auto"])
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_steps_train_embeddings_with_sparse_gradients(backend: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(11, 6, sparse=True), nn.Flatten(), nn.Linear(30, 11))
+    eager = copy.deepcopy(model)
+    ours, theirs = (torch.optim.SGD(item.parameters(), lr=0.1) for item in (model, eager))
+    step = TrainStep(model, ours, F.cross_entropy, backend=backend)
+
+    for _ in range(5):
+        tokens, target = torch.randint(0, 11, (3, 5)), torch.randint(0, 11, (3,))
+        step(tokens, target)
+        theirs.zero_grad()
+        F.cross_entropy(eager(tokens), target).backward()
+        theirs.step()
+
+    torch.testing.assert_close(list(model.parameters()), list(eager.parameters()), rtol=1e-5, atol=1e-6)
