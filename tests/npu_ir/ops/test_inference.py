@@ -132,6 +132,7 @@ graph g {
   input %y_t: f32[8, s1]@[1, 8]
   input %w: f32[4, 3, 3, 3]
   input %image: f32[s0, 3, 8*s1, 32]
+  input %time_first: f32[s0, 5, 8]@[24, 24*s0, 1]
   input %n: int(2*s0)
   input %unknown: int
   input %f: float
@@ -151,6 +152,7 @@ def arguments(graph: Graph, text: str) -> Any:
 @each_row("op_type, args, expected", [
     ("aten.cat.default", "[[x, y], 0]", "f32[s0+s1, 8]"),
     ("aten.view.default", "[x, [-1]]", "f32[8*s0]"),
+    ("aten.scaled_dot_product_attention.default", "[time_first] * 3", "f32[s0, 5, 8]"),  # asks for 8*s0 != 8
     ("aten.view.default", "[x, [n, 4]]", "f32[2*s0, 4]"),
     ("aten.full.default", "[[n, 2], 1.0]", "f32[2*s0, 2]"),
     ("aten.permute.default", "[image, [0, 2, 3, 1]]", "f32[s0, 8*s1, 32, 3]@[768*s1, 32, 1, 256*s1]"),

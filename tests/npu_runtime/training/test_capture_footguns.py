@@ -108,6 +108,22 @@ def test_random_numbers_go_on_where_eager_leaves_them(told: Told) -> Any:
     return [item for _ in range(3) for item in (told.step(tokens, kinds), torch.rand(2))]
 
 
+class UnusedDraws(MLP):
+    """Draws random numbers that nothing reads."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = super().forward(x)
+        nn.functional.dropout(hidden, 0.3)
+        torch.bernoulli(torch.full_like(x, 0.5))
+        torch.randperm(4)
+        return hidden + torch.rand_like(hidden)
+
+
+@as_eager(UnusedDraws)
+def test_random_numbers_that_nothing_reads_are_drawn_all_the_same(told: Told) -> Any:
+    return [item for _ in range(3) for item in (told.step(*rows()), torch.rand(2))]
+
+
 class Net(MLP):
     """With a norm, whose buffers are written, and dropout."""
 

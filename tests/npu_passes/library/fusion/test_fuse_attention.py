@@ -234,14 +234,44 @@ class Window(torch.nn.Module):
         return (q.index_select(2, torch.arange(first, last)) @ k.mT).softmax(-1) @ v
 
 
-def test_rows_whose_number_may_be_negative_are_no_attention() -> None:
-    graph = extract_ir(Window(), (*qkv(), torch.tensor([1, 4])))
+def test_rows_that_data_count_are_fused() -> None:
+    args = (*qkv(), torch.tensor([1, 4]))
+
+    result = PassManager([FuseAttention], checked=Checked(calls=[(args, {})])).run(extract_ir(Window(), args))
+
+    assert len(list(result.graph.nodes_of(SDPA))) == 1
+
+
+class TimeFirst(torch.nn.Module):
+    """Attention over [rows, batch, 3 * size], as recurrent layers have it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (item.transpose(0, 1) for item in x.chunk(3, -1))
+        return attention(q, k, v)
+
+
+BATCH, SIZE = torch.export.Dim("batch", min=1), torch.export.Dim("size", min=1)
+
+
+def test_an_open_batch_that_is_the_second_axis_is_fused() -> None:
+    x = torch.randn(5, 3, 24)
+    graph = extract_ir(TimeFirst(), (x,), dynamic_shapes=({1: BATCH},))
+
+    result = PassManager([FuseAttention], checked=Checked(calls=[((x,), {})])).run(graph)
+
+    assert len(list(result.graph.nodes_of(SDPA))) == 1
+    torch.testing.assert_close(execute_ir(result.graph, (x[:, :1],)), TimeFirst()(x[:, :1]))
+
+
+def test_sizes_of_which_pytorch_does_not_tell_the_result_are_refused() -> None:
+    graph = extract_ir(TimeFirst(), (torch.randn(5, 3, 24),), dynamic_shapes=({1: BATCH, 2: 3 * SIZE},))
 
     result = PassManager([FuseAttention]).run(graph)
 
     assert not list(result.graph.nodes_of(SDPA))
     (found,) = reasons(result)
-    assert "of which a size may be negative" in found
+    assert "scaled_dot_product_attention.default returns on" in found
+    assert "cannot be inferred for all sizes: only where Ne(" in found
 
 
 def cast(x: Tensor) -> Tensor:

@@ -143,5 +143,11 @@ class FakeEnvironment:
 def _is_bound(relation: Any) -> bool:
     kind = type(relation).__name__
     if kind == "Unequality":
-        return any(side in (0, 1) for side in relation.args) and "Mod" not in str(relation)
+        return _is_not_zero_or_one(*relation.args) and "Mod" not in str(relation)
     return kind in RELATIONS and kind != "Equality"
+
+
+def _is_not_zero_or_one(left: Any, right: Any) -> bool:
+    """Return whether ``left != right`` states that something is not 0 or 1, as ``8*b != 8`` does."""
+    size, number = (right, left) if left.is_number else (left, right)
+    return number in (0, 1) or size.as_content_primitive()[0] == number

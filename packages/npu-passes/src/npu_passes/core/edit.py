@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, OpNode, Provenance, ScalarType, TensorType, Value
-from npu_ir.ops.arguments import flatten_arguments
+from npu_ir.ops.arguments import FlatArguments, flatten_arguments
 from npu_ir.ops.effects import is_pure
 from npu_ir.ops.inference import infer_types
 from npu_ir.ops.schema import find_op, schema_of
@@ -81,9 +81,7 @@ class Edit:
             return self._insert(op_type, args, kwargs, None, types, name, output_names)
         flat = flatten_arguments(schema_of(op), args, kwargs, _is_value)
         if types is None:
-            types = infer_types(
-                op_type, flat.inputs, flat.attrs, operands=flat.operands, symbols=self.graph.symbols
-            )
+            types = _infer(self.graph, op_type, flat)
         return self._insert(op_type, flat.inputs, flat.attrs, flat.operands, types, name, output_names)
 
     def _insert(
@@ -133,6 +131,21 @@ class Edit:
     def erase(self, node: OpNode) -> None:
         """Remove a node whose outputs nothing reads."""
         self.graph.erase(node)
+
+
+def infer_call(graph: Graph, op_type: str, /, *args: Any, **kwargs: Any) -> list[_Type]:
+    """Return the types that a call of a known op would have in a graph; arguments as for `Edit.call`.
+
+    Raises:
+        GraphError: They cannot be inferred, for example not for all sizes that the graph accepts.
+    """
+    op = find_op(op_type)
+    assert op is not None
+    return _infer(graph, op_type, flatten_arguments(schema_of(op), args, kwargs, _is_value))
+
+
+def _infer(graph: Graph, op_type: str, flat: FlatArguments) -> list[_Type]:
+    return infer_types(op_type, flat.inputs, flat.attrs, operands=flat.operands, symbols=graph.symbols)
 
 
 def _is_value(item: object) -> bool:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
-from typing import Any
-
 import torch
 
-from npu_ir import Expr, Graph, OpNode, Value
+from npu_ir import Graph, GraphError, OpNode, TensorType, Value
 from npu_passes.core.base import Pass, within
-from npu_passes.core.edit import Edit
+from npu_passes.core.edit import Edit, infer_call
 from npu_passes.library.fusion.attention import PRODUCTS, Attention, NoAttentionError
 from npu_passes.library.fusion.attention_mask import AttentionMasks, require_known_rows
 from npu_passes.library.fusion.attention_matcher import read_attention
 from npu_passes.rewriting.value_replacement import match_strides
 
 _RULE = "attention"
-_LARGE = 64  # of sizes that are tried
 _ATTENTION = "aten.scaled_dot_product_attention.default"
 
 
@@ -67,7 +62,7 @@ class FuseAttention(Pass):
                 attention = read_attention(node)
                 if attention is not None:
                     require_known_rows(attention)
-                    _require_positive_sizes(graph, attention)
+                    _require_inferable(graph, attention)
                     self._require_other_softmax(attention)
             except NoAttentionError as error:
                 self.refuse(node, str(error), _RULE)
@@ -95,24 +90,31 @@ class FuseAttention(Pass):
             _replace_result(edit, old, new)
 
 
-def _require_positive_sizes(graph: Graph, attention: Attention) -> None:
-    """Raise if a size is a difference that may be negative: PyTorch does not infer the result."""
-    for value in (attention.query, attention.key, attention.value):
-        for size in value.tensor_type.shape:
-            if isinstance(size, Expr) and any(number < 0 for number in _examples_of(size, graph)):
-                raise NoAttentionError(f"%{value.name} is {value.type}, of which a size may be negative")
+def _require_inferable(graph: Graph, attention: Attention) -> None:
+    """Raise if PyTorch does not infer the result for all sizes that the graph accepts."""
+    if not graph.symbols:
+        return
+    trial = Graph("attention")
+    for name, range in graph.symbols.items():
+        trial.add_symbol(name, range)
+    query, key, value = (
+        trial.add_input(name, _operand_type(item, attention))
+        for name, item in (("query", attention.query), ("key", attention.key), ("value", attention.value))
+    )
+    try:
+        if attention.is_key_transposed:
+            (type,) = infer_call(trial, "aten.transpose.int", key, -2, -1)
+            key = trial.add_input("transposed", type)
+        infer_call(trial, _ATTENTION, query, key, value)
+    except GraphError as error:
+        raise NoAttentionError(error.message) from error
 
 
-def _examples_of(size: Expr, graph: Graph) -> Iterator[Any]:
-    """Yield a size for symbols that are small or larger."""
-    names = sorted(size.symbols)
-    ranges = [graph.symbols[name] for name in names]
-    for numbers in itertools.product((0, _LARGE), repeat=len(names)):
-        inside = (
-            min(max(number, range.low or 0), _LARGE if range.high is None else range.high)
-            for number, range in zip(numbers, ranges, strict=True)
-        )
-        yield size.substitute(dict(zip(names, inside, strict=True)))
+def _operand_type(value: Value, attention: Attention) -> TensorType:
+    """Return the type of an operand, with an axis for the heads."""
+    type = value.tensor_type
+    shape = type.shape if attention.heads is None else attention.heads.shape(type.shape)
+    return type if shape == type.shape else TensorType(shape, type.dtype)
 
 
 def _replace_result(edit: Edit, old: Value, new: Value) -> None:

@@ -14,7 +14,7 @@ from npu_ir.capture.graph_module import convert_graph_module
 from npu_ir.core.node import Argument, InputKind
 from npu_ir.core.structure import Structure, unflatten
 from npu_runtime.errors import TracingError
-from npu_runtime.training.tracing import hyperparameters
+from npu_runtime.training.tracing import hyperparameters, random_draws
 from npu_runtime.training.tracing.components import TrainingComponents
 from npu_runtime.training.tracing.substitution import ParameterSubstitution
 
@@ -104,7 +104,8 @@ def extract_gradients(module: GraphModule, parameters: Sequence[str], previous: 
 
 
 def _is_needed(node: Node) -> bool:
-    return node.op in ("placeholder", "output") or node.target is torch.ops.aten.copy_.default
+    is_copy = node.target is torch.ops.aten.copy_.default
+    return node.op in ("placeholder", "output") or is_copy or random_draws.is_random(node)
 
 
 def build_step_graph(
