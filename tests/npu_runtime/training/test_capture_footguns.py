@@ -108,6 +108,11 @@ def test_random_numbers_go_on_where_eager_leaves_them(told: Told) -> Any:
     return [item for _ in range(3) for item in (told.step(tokens, kinds), torch.rand(2))]
 
 
+@pytest.mark.parametrize("loss", [F.mse_loss, F.smooth_l1_loss, F.huber_loss, F.l1_loss])
+def test_a_batch_without_rows_has_the_loss_of_eager(loss: Callable[..., Any]) -> None:
+    assert_as_eager(lambda told: [told.step(*rows(count)) for count in (0, 2)], MLP(), sgd, loss)
+
+
 class UnusedDraws(MLP):
     """Draws random numbers that nothing reads."""
 

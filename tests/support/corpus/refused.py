@@ -141,6 +141,14 @@ refuse(
     lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.quint8).dequantize(),
     r"aten.quantize_per_tensor.default makes a quantized tensor[\s\S]*case\.py:\d+[\s\S]*integers and scales",
 )
+for name, read in {
+    "values": lambda s: s.values(),
+    "indices": lambda s: s._indices(),
+    "count": lambda s: torch.ones(3) * s._nnz(),
+}.items():
+    refuse(f"stored_{name}_of_a_sparse_input", read,
+        r"of a sparse tensor depends on how many items it stores[\s\S]*at: .*refused\.py:\d+[\s\S]*to_dense",
+        lambda: call(torch.eye(3).to_sparse().coalesce()))  # fmt: skip
 refuse("a_sparse_input_changed", lambda x: x.mul_(2),
     r"aten.mul_.Tensor changes a tensor of layout sparse_coo in place[\s\S]*compute a new one",
     lambda: call(torch.eye(3).to_sparse()))  # fmt: skip

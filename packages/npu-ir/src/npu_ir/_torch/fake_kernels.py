@@ -31,6 +31,10 @@ _DTYPES_OF_NORMS_ON_CPU: Mapping[OpOverload, Mapping[int, int]] = {
     aten._native_batch_norm_legit_no_training.default: {1: 3, 2: 3},
     aten.native_layer_norm.default: {1: 2, 2: 2},
 }
+# Gradients of losses of ``input`` and ``target``, which are the arguments 1 and 2.
+_DIVIDED_BY_COUNT = frozenset(
+    {aten.mse_loss_backward.default, aten.smooth_l1_loss_backward.default, aten.huber_loss_backward.default}
+)
 
 
 @functools.cache
@@ -43,6 +47,8 @@ def corrected_fakes() -> SharedPatch:
 
 def _corrected(dispatch: Callable[..., Any]) -> Callable[..., Any]:
     def corrected(self: Any, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if op in _DIVIDED_BY_COUNT and 0 in args[1].shape:
+            return torch.add(args[1], args[2])  # PyTorch's decomposition divides a number by the count
         stated: Any = dispatch(self, op, types, args, kwargs)
         if stated is NotImplemented:
             return stated

@@ -16,6 +16,9 @@ from npu_ir.core.tensor_bytes import same_data
 from npu_ir.core.user_code import calling_line
 from npu_ir.errors import ConversionError
 
+_READS_OF_STORED_ITEMS = frozenset(
+    {"_nnz", "values", "_values", "indices", "_indices", "col_indices", "row_indices"}
+)
 _READ_DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 
 
@@ -23,7 +26,8 @@ class ForwardCallMode(TorchFunctionMode):
     """A mode that corrects or refuses calls which torch.export misinterprets (torch 2.13).
 
     torch.export loses track of ``tensor.data``, which is replaced by ``tensor.detach()``. It treats a
-    generator as an input, and its numbers as those of a generator in any state.
+    generator as an input, and its numbers as those of a generator in any state. A sparse input stores no
+    items while it is traced, so neither their count nor what has their shape can be part of a graph.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -42,7 +46,19 @@ class ForwardCallMode(TorchFunctionMode):
                 fix="leave generator= out: graphs draw from the default generator, "
                 "seeded by torch.manual_seed before they run; or pass the random tensor as an input",
             )
+        if getattr(func, "__name__", "") in _READS_OF_STORED_ITEMS and _has_unknown_items(args[0]):
+            raise ConversionError(
+                f"{func.__name__}() of a sparse tensor depends on how many items it stores, which is data",
+                where=calling_line(),
+                fix="pass the values and the indices as inputs of their own, and make the sparse tensor of "
+                "them in forward; or compute with .to_dense()",
+            )
         return func(*args, **kwargs)
+
+
+def _has_unknown_items(tensor: Any) -> bool:
+    is_sparse = isinstance(tensor, torch.Tensor) and tensor.layout is not torch.strided
+    return is_sparse and is_fake(tensor) and tensor._nnz() == 0
 
 
 class TensorIdentityMode(TorchFunctionMode):
