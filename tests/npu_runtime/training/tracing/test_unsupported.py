@@ -15,6 +15,7 @@ from npu_runtime import TrainStep
 from npu_runtime.errors import TracingError
 from npu_runtime.training import compile_ir
 from tests.support.corpus.case import Holding
+from tests.support.rows import each_row
 from tests.support.training.models import MLP
 
 
@@ -146,6 +147,44 @@ def test_a_model_that_reads_a_tensor_in_python_is_refused_and_nothing_has_change
     torch.testing.assert_close((model.state_dict(), optimizer.state_dict()), before, rtol=0, atol=0)
     assert torch.equal(torch.get_rng_state(), random_state)
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def losing_by_ctc(prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    lengths = torch.full((3,), 5), torch.full((3,), 2)
+    return F.ctc_loss(prediction.log_softmax(-1)[:, None].expand(5, 3, 3), target.long()[:3, :2], *lengths)
+
+
+def scaled(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return self.mlp(x) * self.mlp.fc1.weight.scale  # type: ignore[no-any-return]
+
+
+def packing(self: Any, x: torch.Tensor) -> torch.Tensor:
+    rows = self.mlp(x).expand(2, 5, 3)
+    packed = nn.utils.rnn.pack_padded_sequence(rows, [5, 3], batch_first=True, enforce_sorted=False)
+    return nn.utils.rnn.pad_packed_sequence(self.rnn(packed)[0], batch_first=True)[0][0]
+
+
+@each_row("model, loss, what", {
+    "ctc": (MLP(), losing_by_ctc, "content of a tensor (of aten._ctc_loss.Tensor)"),
+    "packed": (Holding(packing, mlp=MLP(), rnn=nn.GRU(3, 3, batch_first=True)), F.mse_loss, "content of a"),
+})  # fmt: skip
+def test_sizes_that_depend_on_data_are_refused_by_name(
+    model: nn.Module, loss: Callable[..., Any], what: str
+) -> None:
+    with refused(f"the step has sizes that depend on the {what}", "outside of the step") as caught:
+        step_of(model, loss=loss)
+
+    assert "test_unsupported.py" in str(caught.value.where)
+
+
+def test_an_attribute_of_a_parameter_is_refused_by_name() -> None:
+    mlp = MLP()
+    mlp.fc1.weight.scale = 2.0  # type: ignore[assignment]
+
+    with refused("attribute of a tensor that is not one of PyTorch: 'FakeTensor'", "of the module") as caught:
+        step_of(Holding(scaled, mlp=mlp))
+
+    assert "test_unsupported.py" in str(caught.value.where)
 
 
 @pytest.mark.parametrize("model", [

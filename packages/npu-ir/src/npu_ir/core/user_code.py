@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import os
 import sys
@@ -10,19 +11,18 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import Parameter
-from pathlib import Path
 from typing import Any
 
 import torch
 
-_PACKAGES = ("npu_ir.", "npu_passes.", "npu_runtime.", "npu_cuda.")
+_PACKAGES = ("npu_ir", "npu_passes", "npu_runtime", "npu_cuda")
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
 _SITE_PACKAGES = ("site-packages" + os.sep, "dist-packages" + os.sep)
-_OTHERS = tuple(f"{folder}{os.sep}" for folder in (Path(__file__).parents[1], Path(torch.__file__).parent))
+_TORCH = os.path.dirname(torch.__file__) + os.sep
 
 
 def user_line(error: BaseException) -> str | None:
-    """Return ``file:line`` of the innermost frame outside PyTorch, Python's library and this package."""
+    """Return ``file:line`` of the innermost frame of user code, as `is_user_file` tells it."""
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{error.filename}:{error.lineno}"
     return _innermost(traceback.extract_tb(error.__traceback__))
@@ -34,20 +34,24 @@ def calling_line() -> str | None:
 
 
 def _innermost(frames: traceback.StackSummary) -> str | None:
-    own = [frame for frame in frames if _is_of_user(frame.filename)]
+    own = [frame for frame in frames if is_user_file(frame.filename)]
     return f"{own[-1].filename}:{own[-1].lineno}" if own else None
 
 
-def _is_of_user(file: str) -> bool:
-    if file.startswith(("<", *_OTHERS)):
+@functools.cache
+def is_user_file(path: str) -> bool:
+    """Return whether a file is neither PyTorch's, nor of Python's library, nor of this project's packages."""
+    modules = [sys.modules[name] for name in _PACKAGES if name in sys.modules]
+    own = [os.path.dirname(str(module.__file__)) + os.sep for module in modules]
+    if path.startswith(("<", _TORCH, *own)):
         return False
-    return not file.startswith(_LIBRARY) or file.removeprefix(_LIBRARY).startswith(_SITE_PACKAGES)
+    return not path.startswith(_LIBRARY) or path.removeprefix(_LIBRARY).startswith(_SITE_PACKAGES)
 
 
 def warn_caller(text: str, category: type[Warning]) -> None:
     """Issue a warning at the line that called the packages of this project."""
     level, frame = 1, sys._getframe(0)
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(_PACKAGES):
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _PACKAGES:
         level, frame = level + 1, frame.f_back
     warnings.warn(text, category, stacklevel=level)
 

@@ -15,6 +15,7 @@ from torch.fx import GraphModule, Interpreter, Node
 from npu_ir._torch.fake_kernels import corrected_fakes
 from npu_ir._torch.patches import set_attributes
 from npu_ir._torch.tracing import uncompiled_traces
+from npu_ir.core.user_code import is_user_file
 from npu_runtime._torch import call_recorder
 from npu_runtime._torch.call_recorder import CallRecorder
 from npu_runtime._torch.list_ops import is_list_op, run_on_distinct
@@ -22,8 +23,6 @@ from npu_runtime._torch.node_provenance import ProvenanceRecorder
 from npu_runtime._torch.norms import batch_norm_decompositions
 from npu_runtime._torch.tensors import new_fake
 
-_TORCH = os.path.dirname(torch.__file__) + os.sep
-_STANDARD = os.path.dirname(os.__file__) + os.sep
 _OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
@@ -146,7 +145,7 @@ class TracingContext:
         """Return a context in which ordinary calls are recorded directly, where the tracer is a known one."""
         if not call_recorder.is_known_tracer():
             return contextlib.nullcontext()
-        return set_attributes(CallRecorder(self._mode, _is_user_code, _is_own_code).patch())
+        return set_attributes(CallRecorder(self._mode, is_user_file, _is_own_code).patch())
 
     def functionalize(self, module: GraphModule, args: Sequence[Any]) -> GraphModule:
         """Return a traced module without writes, except for copies into its arguments at its end."""
@@ -230,15 +229,10 @@ def _user_stack_frames() -> contextlib.AbstractContextManager[None]:
     def filter_frames(self: Any, frames: traceback.StackSummary) -> traceback.StackSummary:
         own = [index for index, frame in enumerate(frames) if _is_own_code(frame.filename)]
         inside = frames[own[0] if own else 0 :]
-        users = [frame for frame in inside if _is_user_code(frame.filename)]
+        users = [frame for frame in inside if is_user_file(frame.filename)]
         return traceback.StackSummary.from_list(users) if users else known(self, frames)
 
     return set_attributes((TracerBase, "_filter_traceback_frames", filter_frames))
-
-
-def _is_user_code(path: str) -> bool:
-    is_standard = path.startswith(_STANDARD) and "site-packages" not in path
-    return not is_standard and not path.startswith((_OWN, _TORCH, "<"))
 
 
 def _is_own_code(path: str) -> bool:

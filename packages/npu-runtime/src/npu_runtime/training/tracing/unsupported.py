@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-import os
-import traceback
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
@@ -19,13 +16,12 @@ from npu_ir._torch.patches import set_attributes
 from npu_ir._torch.tracing import is_tracing
 from npu_ir.capture.export_messages import strip_advice
 from npu_ir.capture.fx_nodes import location_of
+from npu_ir.core.user_code import calling_line, user_line
 from npu_runtime._torch.ops import OpOverload
 from npu_runtime._torch.tracing_context import written_arguments
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing.components import TrainingComponents
 
-_TORCH = os.path.dirname(torch.__file__) + os.sep
-_OWN = str(Path(__file__).parents[2]) + os.sep
 _NUMBERS = (bool, int, float, complex, torch.SymBool, torch.SymInt, torch.SymFloat)
 _SYNCHRONIZING = ("aten._local_scalar_dense.default", "aten.nonzero.default", "aten.is_nonzero.default")
 
@@ -57,7 +53,7 @@ _SCALER_FIX = (
 )
 
 
-def scaler_error(what: str, where: str = "") -> TracingError:
+def scaler_error(what: str, where: str | None = None) -> TracingError:
     """Return the error for a step with a GradScaler, which reads gradients in Python to find overflows."""
     return TracingError(
         f"{what}, which decides in Python, by the content of the gradients, whether to take a step",
@@ -75,7 +71,7 @@ def reject_scalers() -> contextlib.AbstractContextManager[None]:
         @functools.wraps(plain[name])
         def method(scaler: torch.amp.GradScaler, *args: Any, **kwargs: Any) -> Any:
             if scaler.is_enabled() and is_tracing():
-                where = _user_location(traceback.extract_stack())
+                where = calling_line()
                 raise scaler_error(f"the step calls {name}() of a GradScaler", where)
             return plain[name](scaler, *args, **kwargs)
 
@@ -147,7 +143,7 @@ def reject_write(tensor: torch.Tensor) -> NoReturn:
     Raises:
         TracingError: Names the user's line.
     """
-    raise _external_write_error(tensor, _user_location(traceback.extract_stack()))
+    raise _external_write_error(tensor, calling_line())
 
 
 def reject_external_writes(module: GraphModule) -> None:
@@ -179,7 +175,7 @@ def _is_view(node: Node) -> bool:
     return bool(results) and results[0].alias_info is not None
 
 
-def _external_write_error(tensor: torch.Tensor, where: str) -> TracingError:
+def _external_write_error(tensor: torch.Tensor, where: str | None) -> TracingError:
     return TracingError(
         f"the step writes into a tensor of shape {tuple(tensor.shape)} "
         "that is neither a parameter nor a buffer of its modules",
@@ -192,12 +188,26 @@ def tracing_error(error: Exception) -> TracingError:
     """Return the error to raise for one that tracing raised: with the user's line, and a fix."""
     text = strip_advice(str(error).strip()).splitlines()
     kind = type(error).__name__
-    where = _user_location(traceback.extract_tb(error.__traceback__))
+    where = user_line(error)
     if "DataDependent" in kind or "data-dependent" in str(error):
         return TracingError(
             f"the step decides by the content of a tensor: {text[0] if text else kind}",
             where=where,
             fix="compute both sides and choose with torch.where; keep numbers in tensors, without .item()",
+        )
+    if "DynamicOutputShape" in kind or "not tracked with proxy" in str(error):
+        op = f" (of {text[0]})" if "DynamicOutputShape" in kind else ""
+        return TracingError(
+            f"the step has sizes that depend on the content of a tensor{op}",
+            where=where,
+            fix="compute them outside of the step, or keep sizes fixed: pad sequences and mask their losses "
+            "rather than pack them",
+        )
+    if isinstance(error, AttributeError) and "'FakeTensor' object" in text[0]:
+        return TracingError(
+            f"the step reads an attribute of a tensor that is not one of PyTorch: {text[0]}",
+            where=where,
+            fix="keep it as an attribute of the module: tensors are replaced while a step is traced",
         )
     return TracingError(
         f"the step cannot be traced: {kind}: {text[0] if text else ''}",
@@ -206,9 +216,3 @@ def tracing_error(error: Exception) -> TracingError:
         "tensors have shapes but no content, so let it do without .numpy(), "
         ".tolist() and what is not an op of PyTorch",
     )
-
-
-def _user_location(frames: Sequence[traceback.FrameSummary]) -> str:
-    """Return the innermost line of the user's code."""
-    outside = [item for item in frames if not item.filename.startswith((_TORCH, _OWN, "<"))]
-    return f"{outside[-1].filename}:{outside[-1].lineno}" if outside else ""
