@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from npu_passes.ops.training import counters, layers  # noqa: F401 - they register their ops
+from npu_passes.ops.training import counters, layers, lstm  # noqa: F401 - they register their ops
 from npu_passes.ops.training.optimizers import ADAM, SGD
 
 ADAM_STEP = "npu.adam_step.default"
