@@ -52,29 +52,18 @@ def lstm(
     return y, last_h, last_c, kept
 
 
-def lstm_backward(
-    x: Tensor,
-    weight: Tensor,
-    state_weight: Tensor,
-    bias: Tensor,
-    state_bias: Tensor,
-    h: Tensor,
-    c: Tensor,
-    y: Tensor,
-    last_h: Tensor,
-    last_c: Tensor,
-    kept: Tensor,
-    grad_y: Tensor | None,
-    grad_h: Tensor | None,
-    grad_c: Tensor | None,
-    reverse: bool,
-) -> Gradients:
-    """Return the gradients of input, weights, both biases (they are equal), and states of `lstm`."""
-    tensors = x, weight, state_weight, bias, state_bias, h, c, y, last_h, last_c
+def lstm_backward(*args: Any) -> Gradients:
+    """Return the gradients of input, weights, both biases (they are equal), and states of `lstm`.
+
+    Args:
+        *args: The tensors that `lstm` takes, those that it returns, the gradients of its results and of both
+            states (None for 0), and ``reverse``.
+    """
+    *tensors, grad_y, grad_h, grad_c, reverse = args
+    *tensors, kept = (item.contiguous() for item in tensors)
     grads = (None if grad is None else grad.contiguous() for grad in (grad_y, grad_h, grad_c))
-    gradients = torch.ops.aten.mkldnn_rnn_layer_backward(
-        *(item.contiguous() for item in tensors), *grads, **_options(h, reverse), workspace=kept
-    )
+    options = _options(tensors[5], reverse)
+    gradients = torch.ops.aten.mkldnn_rnn_layer_backward(*tensors, *grads, **options, workspace=kept)
     grad_x, grad_weight, grad_state_weight, grad_bias, _, grad_h, grad_c = gradients
     return grad_x, grad_weight, grad_state_weight, grad_bias, grad_h, grad_c
 

@@ -44,16 +44,9 @@ def _is_supported(args: Sequence[Any]) -> bool:
 
 
 def _run_layers(
-    x: Tensor,
-    states: tuple[Tensor, Tensor],
-    params: Sequence[Tensor],
-    has_biases: bool,
-    layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
+    x: Tensor, states: tuple[Tensor, Tensor], params: Sequence[Tensor], *options: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
+    has_biases, layers, dropout, train, bidirectional, batch_first = options
     x = (x.transpose(0, 1) if batch_first else x).contiguous()
     directions, count = 2 if bidirectional else 1, 4 if has_biases else 2
     last: list[tuple[Tensor, Tensor]] = []
