@@ -15,9 +15,9 @@ from npu_ir import ExecutionError, Interpreter, parse_ir
 from npu_runtime import CaptureError, CompileArtifact, compile_and_capture, get_artifact
 from npu_runtime.training.capture.capture_state import activity, in_capture
 from npu_runtime.training.trace import trace_step
-from tests.npu_runtime.training.side_by_side import run_in_threads
 from tests.support.backends.tiny_backend import TinyBackend
 from tests.support.training.full_state import Mlp, require_same, state_bits
+from tests.support.training.side_by_side import run_in_threads
 
 
 def mlp() -> tuple[nn.Module, torch.optim.Optimizer, Any, tuple[torch.Tensor, ...]]:

@@ -17,7 +17,11 @@ from torch.utils._pytree import tree_map
 from npu_runtime import TrainStep, compile_and_capture
 from npu_runtime.errors import CaptureError, TracingError
 from npu_runtime.training import compile_ir
-from tests.npu_runtime.training.side_by_side import (
+from tests.support.tiers import thin
+from tests.support.training.eager import step_by_hand
+from tests.support.training.full_state import require_same
+from tests.support.training.models import MLP, Transformer
+from tests.support.training.side_by_side import (
     MakeOptimizer,
     Told,
     adam,
@@ -27,10 +31,6 @@ from tests.npu_runtime.training.side_by_side import (
     run_in_threads,
     sgd,
 )
-from tests.support.tiers import thin
-from tests.support.training.eager import step_by_hand
-from tests.support.training.full_state import require_same
-from tests.support.training.models import MLP, Transformer
 
 
 @pytest.mark.parametrize("borrow", [False, True])

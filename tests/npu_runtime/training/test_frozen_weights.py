@@ -7,8 +7,8 @@ from torch import nn, optim
 from torch.nn import functional as F
 
 from npu_runtime import TrainStep
-from tests.npu_runtime.training.side_by_side import Told, assert_as_eager, rows, sgd
 from tests.support.training.models import MLP
+from tests.support.training.side_by_side import Told, assert_as_eager, rows, sgd
 
 
 class BehindFrozenImages(nn.Module):

@@ -14,13 +14,13 @@ from torch import nn
 from npu_runtime import TrainStep
 from npu_runtime.errors import CaptureError, FallbackWarning, TracingError
 from tests.npu_runtime.training.ours import ReplayedStep
-from tests.npu_runtime.training.side_by_side import adam, rows, sgd
 from tests.support.rows import each_row
 from tests.support.tiers import thin
 from tests.support.training.cases import case_named
 from tests.support.training.eager import differences, full_state, step_by_hand, trained
 from tests.support.training.models import MLP, Transformer
 from tests.support.training.optimizers import recipe_named
+from tests.support.training.side_by_side import adam, rows, sgd
 
 MLP_CASE = case_named("mlp")
 

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn, optim
 
 from npu_runtime.training import compile_ir
-from tests.npu_runtime.training.side_by_side import Told, assert_as_eager
 from tests.support.rows import each_row
+from tests.support.training.side_by_side import Told, assert_as_eager
 
 
 class Recurrent(nn.Module):
