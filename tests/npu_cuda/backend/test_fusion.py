@@ -172,6 +172,21 @@ def test_a_captured_chain_is_replayed() -> None:
     torch.testing.assert_close(list(recorded.outputs), list(chain(args[1], *args[1:])))
 
 
+@pytest.mark.parametrize(("columns", "expected"), [
+    (60, ["Fused"]),
+    (61, ["Fused", "BitwiseAnd", "LogicalNot", "MaskedFill"]),
+])  # fmt: skip
+def test_logic_of_many_truth_values_is_computed_by_bytes(columns: int, expected: list[str]) -> None:
+    x, mask = torch.randn(68, columns), torch.rand(68, columns) > 0.5
+    function = Function(lambda x, mask: (x * 2).masked_fill(~((x + 1 > 0) & mask), 0.0))
+    graph = captured(function, x, mask)
+
+    ops = HOST.lower(graph)
+
+    assert kinds(ops) == expected
+    assert_same_bits(run(graph, ops, x, mask), [function(x, mask)])
+
+
 def test_more_tensors_than_a_block_has_rows_are_refused() -> None:
     count = 40
     copies = [("Abs", (0,), (n,)) for n in range(2, 2 + count)]

@@ -1,4 +1,6 @@
 // AxisMap, Triangle, OneHot and Arange on the host.
+#include "ops/host_copy.h"
+#include "ops/host_simd.h"
 #include "ops/index/host_index.h"
 #include "ops/index/maps.h"
 #include "ops/pointwise/elements.h"
@@ -35,10 +37,12 @@ Segment segment_at(const MapLayout& map, int64_t c) {
 }
 
 template <class T>
-void copy_segment(const Segment& part, const T* x, const T* fill, T* y) {
+[[gnu::always_inline]] inline void copy_segment(const Segment& part, const T* x, const T* fill, T* y) {
   const T* from = x + part.source;
-  if (part.source < 0) std::fill_n(y, part.size, *fill);
-  else if (part.step == 1) std::memcpy(y, from, size_t(part.size) * sizeof(T));
+  if (part.source < 0 && part.size == 1) *y = *fill;
+  else if (part.source < 0) std::fill_n(y, part.size, *fill);
+  else if (part.step == 1)
+    copy_row(reinterpret_cast<const char*>(from), reinterpret_cast<char*>(y), part.size * int64_t{sizeof(T)});
   else if (part.step == -1) std::reverse_copy(from - part.size + 1, from + 1, y);
   else
     for (int64_t i = 0; i < part.size; ++i) y[i] = from[i * part.step];
@@ -60,38 +64,73 @@ struct Segments {
 // Walks the rows of y, with the place in x where each is read.
 class RowSource {
  public:
-  RowSource(const MapLayout& map, int64_t row) : map_(map) {
-    for (int axis = map.rank - 2; axis >= 0; row /= map.shape[axis--]) {
+  RowSource(const MapLayout& map, int64_t row) : map_(map), inner_(map.rank - 2) {
+    for (int axis = inner_; axis >= 0; row /= map.shape[axis--]) {
       place_[axis] = row % map.shape[axis];
       find(axis);
     }
+    find_outer();
   }
   // -1 where the row is filled.
   int64_t offset() const {
-    int64_t offset = 0;
-    for (int axis = 0; axis < map_.rank - 1; ++axis) {
-      if (found_[axis] < 0) return -1;
-      offset += found_[axis];
-    }
-    return offset;
+    if (inner_ < 0) return 0;
+    return outer_ < 0 || found_[inner_] < 0 ? -1 : outer_ + found_[inner_];
   }
   void advance() {
-    for (int axis = map_.rank - 2; axis >= 0; --axis) {
+    for (int axis = inner_; axis >= 0; --axis) {
       if (++place_[axis] == map_.shape[axis]) place_[axis] = 0;
       find(axis);
-      if (place_[axis] != 0) return;
+      if (place_[axis] == 0) continue;
+      if (axis < inner_) find_outer();
+      return;
     }
   }
 
  private:
   void find(int axis) {
-    const int64_t at = map_.start[axis] + map_.step[axis] * place_[axis];
-    const int64_t source = source_of(map_.mode, at, map_.sizes[axis]);
+    const int64_t at = map_.start[axis] + map_.step[axis] * place_[axis], size = map_.sizes[axis];
+    const int64_t source = at >= 0 && at < size ? at : source_of(map_.mode, at, size);
     found_[axis] = source < 0 ? -1 : source * map_.x_strides[axis];
   }
 
+  void find_outer() {
+    outer_ = 0;
+    for (int axis = 0; axis < inner_; ++axis) {
+      if (found_[axis] < 0) outer_ = -1;
+      if (outer_ >= 0) outer_ += found_[axis];
+    }
+  }
+
   const MapLayout& map_;
+  const int inner_;  // the axis of the rows
+  int64_t outer_;    // where those before it are read
   int64_t place_[NPU_MAX_RANK], found_[NPU_MAX_RANK];
+};
+
+template <class T>
+struct MapRows {
+  [[gnu::always_inline]] static inline void run(const MapLayout* map, const Segments* segments, const T* x, const T* fill, T* y,
+                                                int64_t begin, int64_t end) {
+    const int64_t n = map->shape[map->rank - 1];
+    RowSource source(*map, begin);
+    T* to = y + begin * n;
+    for (int64_t row = begin; row < end; ++row, source.advance()) {
+      const int64_t offset = source.offset();
+      if (offset < 0) {
+        to = std::fill_n(to, n, *fill);
+        continue;
+      }
+      for (int i = 0; i < segments->count; to += segments->parts[i++].size) {
+        copy_segment(segments->parts[i], x + offset, fill, to);
+      }
+      for (int64_t c = segments->covered; c < n;) {
+        const Segment part = segment_at(*map, c);
+        copy_segment(part, x + offset, fill, to);
+        c += part.size;
+        to += part.size;
+      }
+    }
+  }
 };
 
 template <class T>
@@ -100,26 +139,9 @@ void map_items(const OpCall& call, const MapLayout& map) {
   const auto* fill = call.num_inputs > 1 ? static_cast<const T*>(call.inputs[1].data) : nullptr;
   auto* y = static_cast<T*>(call.outputs[0].data);
   const int64_t n = map.shape[map.rank - 1];
-  const int64_t rows = call.outputs[0].numel / n;
   const Segments segments(map);
-  parallel_rows(rows, n, [&](int64_t begin, int64_t end) {
-    RowSource source(map, begin);
-    for (int64_t row = begin; row < end; ++row, source.advance()) {
-      const int64_t offset = source.offset();
-      T* to = y + row * n;
-      if (offset < 0) {
-        std::fill_n(to, n, *fill);
-        continue;
-      }
-      for (int i = 0; i < segments.count; to += segments.parts[i++].size) {
-        copy_segment(segments.parts[i], x + offset, fill, to);
-      }
-      for (int64_t c = segments.covered; c < n;) {
-        const Segment part = segment_at(map, c);
-        copy_segment(part, x + offset, fill, y + row * n + c);
-        c += part.size;
-      }
-    }
+  parallel_rows(call.outputs[0].numel / n, n, [&](int64_t begin, int64_t end) {
+    run_simd<MapRows<T>>(&map, &segments, x, fill, y, begin, end);
   });
 }
 

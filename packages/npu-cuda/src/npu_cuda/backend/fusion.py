@@ -8,6 +8,7 @@ to the bit. Rotary embeddings by the same angles, of queries and of keys, become
 from __future__ import annotations
 
 import functools
+import math
 import struct
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ PRODUCTS = ("PackedGemm", "PackedConv")
 _ROTARY = "Rotary"
 _ANGLES = 2  # its first inputs, which are those of all
 _HEADER_BYTES = 8  # the counts of temporaries and steps, behind the other attributes of a product
+_OF_BYTES = ".bytes.host"
+_MANY_BYTES = 4096  # below it another call costs more
 _MOST_STEPS = 64
 
 
@@ -107,6 +110,8 @@ def _iteration_shape(op: BackendOp) -> tuple[int, ...] | None:
         return None
     types = [tensor_type(operand) for operand in (*op.inputs, *op.outputs)]
     shape = types[-1].static_shape
+    if op.kernel.endswith(_OF_BYTES) and math.prod(shape) >= _MANY_BYTES:
+        return None  # a step of a chain computes whole numbers of eight bytes
     if op.kind == "Copy" and any(type.static_strides != contiguous_strides(shape) for type in types):
         return None  # a copy into another layout goes by tiles
     return shape
