@@ -51,12 +51,14 @@ WHOLE: dict[str, Make] = {
         nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 4), nn.SiLU(inplace=True)
     ),
     "behind a view": lambda: Written(doubled_behind_a_view),
+    "turned in place": lambda: Written(lambda x: _turned_in_place(x * 1)),
     "constant": lambda: Written(lambda x: x + torch.tensor([1.0, 2.0, 3.0, 4.0]).add_(1)),
 }
 PARTS: dict[str, Make] = {
     "a row": lambda: Written(lambda x: x.clone().index_fill_(0, torch.tensor([1]), 0.0)[0:1].add_(1) + x),
     "transposed": lambda: Written(lambda x: x.clone().t().mul_(2).t()),
     "another dtype": lambda: Written(lambda x: torch.ones(6, 4, dtype=torch.int64).eq_(2) + x),
+    "written and turned": lambda: Written(lambda x: (x * 1).transpose_(0, 1).mul_(2).t()),
     "seen by a part": lambda: Written(lambda x: _written_behind_a_part(x * 1)),
 }
 OPTIMIZERS: dict[str, Callable[..., optim.Optimizer]] = {
@@ -64,6 +66,11 @@ OPTIMIZERS: dict[str, Callable[..., optim.Optimizer]] = {
     "Adam": lambda parameters: optim.Adam(parameters, lr=0.1),
     "Adam, not foreach": lambda parameters: optim.Adam(parameters, lr=0.1, foreach=False),
 }
+
+
+def _turned_in_place(x: Tensor) -> Tensor:
+    before = x.detach()
+    return x.transpose_(0, 1).sin().t() + before + x.t()
 
 
 def _written_behind_a_part(x: Tensor) -> Tensor:

@@ -30,6 +30,10 @@ _BATCH_NORM = torch.ops.aten._native_batch_norm_legit.default
 _FUNCTIONAL_BATCH_NORM = torch.ops.aten._native_batch_norm_legit_functional.default
 
 
+# Of a tensor, not of its memory; layers of PyTorch transpose their results so.
+_VIEWS_IN_PLACE = {torch.ops.aten.transpose_.default: torch.ops.aten.transpose.int}
+
+
 class _UnknownWriteError(Exception):
     """A node writes, or may share memory, in a way that is left to PyTorch's functionalization."""
 
@@ -102,6 +106,8 @@ class _Rewriter:
             raise _UnknownWriteError  # inserted after the trace
         if not isinstance(op, OpOverload):
             self._rewrite_function(node)
+        elif op in _VIEWS_IN_PLACE:
+            self._replace_view_in_place(node, _VIEWS_IN_PLACE[op])
         elif schema_of(op).writes:
             self._replace_write(node, op)
         elif has_hidden_write(node):
@@ -140,6 +146,14 @@ class _Rewriter:
         self._tensors[node] = _Tensor(viewed.storage, new, viewed.version, views)
 
     # Writes
+
+    def _replace_view_in_place(self, node: Node, view: OpOverload) -> None:
+        """Make a view of a tensor that becomes one itself: later nodes of the trace read ``node``."""
+        viewed = self._tensors[node.all_input_nodes[0]]
+        if viewed.storage.content.op == "placeholder":
+            raise _UnknownWriteError
+        new = self._insert(node, view, *self._current((node.args, node.kwargs)))
+        self._tensors[node] = _Tensor(viewed.storage, new, viewed.version, views=None)
 
     def _replace_write(self, node: Node, op: OpOverload) -> None:
         if op is _BATCH_NORM:
