@@ -18,7 +18,15 @@ from npu_runtime.cpu.batch_norm_to_sums import BatchNormToSums
 from npu_runtime.cpu.channels_last import ChannelsLast
 from npu_runtime.executor.options import resolve_step_passes
 from tests.support.backends.tiny_backend import TinyBackend
-from tests.support.passes.cpu_training import RATE, Classifier, assert_trains, batch_of, layouts, step_of
+from tests.support.passes.cpu_training import (
+    RATE,
+    Classifier,
+    assert_trains,
+    batch_of,
+    count_of,
+    layouts,
+    step_of,
+)
 from tests.support.rows import each_row
 from tests.support.training.cases import Case
 
@@ -69,6 +77,22 @@ def test_norms_and_trained_weights_of_a_step_for_the_backend_host() -> None:
     for node in graph.nodes_of("aten.convolution.default"):
         assert node.inputs[1].argument is not None
     assert check_pass(ChannelsLast(for_host=True), step, data=Checked(calls=[(batch, RATE)])) == 1
+
+
+def test_the_gradient_of_a_weight_of_one_pixel_is_not_copied_back_and_forth() -> None:
+    grow = nn.Sequential(
+        nn.ConvTranspose2d(100, 128, 4, bias=False), nn.BatchNorm2d(128), nn.ReLU(),
+        nn.ConvTranspose2d(128, 64, 4, 2, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU(),
+    )  # fmt: skip
+    batch = torch.randn(8, 100, 1, 1), torch.rand(8, 64, 8, 8)
+    manager = PassManager([ChannelsLast(for_host=True, weights=False)])
+    first = manager.run(step_of(grow, batch)).graph
+
+    second = manager.run(first)
+
+    assert not second.journal.rewrites
+    assert len(second.graph.nodes) == len(first.nodes)
+    assert count_of(first, "aten.clone.default") == 4
 
 
 class HalfOfTheChannels(nn.Module):

@@ -147,14 +147,18 @@ class _Relayout:
 
     def replace_node(self, node: OpNode) -> None:
         """Add a node in channels-last beside ``node``, for readers that are replaced, too."""
-        self.has_edited = True
+        given = arguments_of(node)
         with self._pass.rewrite(self._graph, "channels-last", node) as edit:
-            arguments = {name: self._convert(edit, item) for name, item in arguments_of(node).items()}
+            arguments = {name: self._convert(edit, item) for name, item in given.items()}
+            if arguments == given and node.op_type not in CONVOLUTIONS:
+                return  # gradients of weights of images of one pixel
+            self.has_edited = True
             types = _types_of_results(node, arguments)
             outputs = edit.calls(node.op_type, types=types, name=node.name, **arguments)
             for old, new in zip(node.outputs, outputs, strict=True):
                 # That of an image of one channel is contiguous again.
-                is_same = _is_convertible(new) and new.tensor_type == old.tensor_type
+                is_free = _is_convertible(new) and old not in self._fixed
+                is_same = is_free and new.tensor_type == old.tensor_type
                 image = edit.call(_CLONE, new, memory_format=torch.channels_last) if is_same else new
                 edit.graph.add_origins(image, old)
                 self._images[old] = image

@@ -99,6 +99,15 @@ CONVS: tuple[tuple[str, Conv], ...] = (
     ),
     ("transposed, one axis", Conv((1, 4, 9), 6, (4,), stride=2, dilation=3, transposed=True)),
 )  # fmt: skip
+# The last images of a batch are fewer than those that are taken together.
+SMALL_IMAGES: tuple[tuple[str, Conv], ...] = (
+    ("7 images", Conv((7, 5, 9, 8), 64, (3, 3), padding=1)),
+    ("19 images, stride 2", Conv((19, 6, 9, 8), 20, (3, 3), stride=2, padding=1)),
+    ("300 images of a pixel", Conv((300, 4, 1, 1), 9, (2, 2), transposed=True)),
+    ("5 images, groups", Conv((5, 8, 10, 11), 32, (3, 2), groups=2)),
+    ("6 images, depthwise", Conv((6, 70, 8, 9), 70, (3, 3), padding=1, groups=70)),
+    ("9 images, one axis", Conv((9, 4, 60), 7, (5,), padding=2)),
+)
 
 
 def channels_last(shape: tuple[int, ...], dtype: str) -> TensorLayout:
@@ -175,7 +184,7 @@ def _empty(conv: Conv) -> tuple[tuple[TensorLayout, ...], tuple[TensorLayout, ..
 
 
 def _gradient_cases() -> Iterator[Case]:
-    for name, conv in CONVS:
+    for name, conv in (*CONVS, *SMALL_IMAGES):
         for is_last in (False, True):
             x, weight, y = layouts_of(conv, "float32", is_last=is_last)
             where = "channels last" if is_last else "contiguous"
