@@ -62,37 +62,61 @@ struct SumProducts {
   }
 };
 
-// Depthwise: each channel by itself.
+// A row of taps of a depthwise convolution: of each one, the sum of each channel.
+struct Taps {
+  const Operands* operands;
+  int64_t count, step;  // from a tap to the next one in `taken`
+  int64_t channels;
+  float* sums;
+  int64_t stride;
+};
+
 template <int kBytes>
 struct SumChannels {
   using V = typename pointwise::VectorOf<float, kBytes>::unaligned;
   using Sum = typename pointwise::VectorOf<float, kBytes>::type;
   static constexpr int64_t kLanes = kBytes / sizeof(float);
 
-  // Some vectors of channels at a time, whose sums do not wait for one another.
-  template <int kVectors>
-  static NPU_INLINE void sum(const Block& block, int64_t channel) {
-    const Operands& o = *block.operands;
-    Sum sums[kVectors];
-    for (int i = 0; i < kVectors; ++i) sums[i] = *reinterpret_cast<V*>(block.sums + channel + i * kLanes);
+  static NPU_INLINE V& at(float* numbers) { return *reinterpret_cast<V*>(numbers); }
+  static NPU_INLINE Sum load(const float* numbers) { return *reinterpret_cast<const V*>(numbers); }
+
+  // Some taps and vectors of channels at a time, whose sums do not wait for one another.
+  template <int kTaps, int kVectors>
+  static NPU_INLINE void sum(const Taps& taps, int64_t tap, int64_t channel) {
+    const Operands& o = *taps.operands;
+    float* const to = taps.sums + tap * taps.stride + channel;
+    Sum sums[kTaps][kVectors];
+    for (int i = 0; i < kTaps; ++i) {
+      for (int k = 0; k < kVectors; ++k) sums[i][k] = at(to + i * taps.stride + k * kLanes);
+    }
     for (int64_t d = 0; d < o.sizes[0]; ++d) {
       for (int64_t h = 0; h < o.sizes[1]; ++h) {
-        const float* x = o.taken + o.taken_strides.at(d, h, 0) + channel;
+        const float* x = o.taken + o.taken_strides.at(d, h, 0) + channel + tap * taps.step;
         const float* y = o.given + o.given_strides.at(d, h, 0) + channel;
         for (int64_t w = 0; w < o.sizes[2]; ++w, x += o.taken_strides.axes[2], y += o.given_strides.axes[2]) {
-          for (int i = 0; i < kVectors; ++i) {
-            sums[i] += Sum(*reinterpret_cast<const V*>(x + i * kLanes)) * Sum(*reinterpret_cast<const V*>(y + i * kLanes));
+          for (int k = 0; k < kVectors; ++k) {
+            const Sum given = load(y + k * kLanes);
+            for (int i = 0; i < kTaps; ++i) sums[i][k] += load(x + i * taps.step + k * kLanes) * given;
           }
         }
       }
     }
-    for (int i = 0; i < kVectors; ++i) *reinterpret_cast<V*>(block.sums + channel + i * kLanes) = sums[i];
+    for (int i = 0; i < kTaps; ++i) {
+      for (int k = 0; k < kVectors; ++k) at(to + i * taps.stride + k * kLanes) = sums[i][k];
+    }
   }
 
-  static NPU_INLINE void run(const Block* block) {
+  template <int kVectors>
+  static NPU_INLINE void sum_row(const Taps& taps, int64_t channel) {
+    int64_t tap = 0;
+    for (; tap + 3 <= taps.count; tap += 3) sum<3, kVectors>(taps, tap, channel);
+    for (; tap < taps.count; ++tap) sum<1, kVectors>(taps, tap, channel);
+  }
+
+  static NPU_INLINE void run(const Taps* taps) {
     int64_t channel = 0;
-    for (; channel + 3 * kLanes < block->outputs; channel += 4 * kLanes) sum<4>(*block, channel);
-    for (; channel < block->outputs; channel += kLanes) sum<1>(*block, channel);
+    for (; channel + 3 * kLanes < taps->channels; channel += 4 * kLanes) sum_row<4>(*taps, channel);
+    for (; channel < taps->channels; channel += kLanes) sum_row<1>(*taps, channel);
   }
 };
 
@@ -111,12 +135,12 @@ void sum_products(const Block& block) {
   SumProducts<16, 2>::run(&block);
 }
 
-void sum_channels(const Block& block) {
+void sum_channels(const Taps& taps) {
 #if defined(__x86_64__)
-  if (has_avx512()) return run_with_avx512<SumChannels<64>>(&block);
-  if (has_avx2()) return run_with_avx2<SumChannels<32>>(&block);
+  if (has_avx512()) return run_with_avx512<SumChannels<64>>(&taps);
+  if (has_avx2()) return run_with_avx2<SumChannels<32>>(&taps);
 #endif
-  SumChannels<16>::run(&block);
+  SumChannels<16>::run(&taps);
 }
 
 // A transposed convolution takes pixels of dy by its taps, a direct one pixels of x.
@@ -178,8 +202,12 @@ class Gradient {
   }
   int64_t images_of(int64_t group) const { return std::min(images_, geometry_.x.batch - group * images_); }
   void add_images(const Image& x, const Image& y, float* sums) const;
-  // The inputs of neighbouring taps of a row are neighbours, too: they are taken for those of one.
-  int64_t joined_taps() const { return geometry_.groups == 1 && geometry_.dilation[2] == 1 ? geometry_.kernel[2] : 1; }
+  // The inputs of neighbouring taps of a row are neighbours, too: they are taken for those of one. Depthwise ones are
+  // read together.
+  int64_t joined_taps() const {
+    const bool are_neighbours = geometry_.groups == 1 && geometry_.dilation[2] == 1;
+    return are_neighbours || geometry_.is_depthwise() ? geometry_.kernel[2] : 1;
+  }
   int64_t inputs_of_tap() const { return geometry_.is_depthwise() ? 1 : geometry_.group_inputs() * joined_taps(); }
   int64_t blocks() const { return (inputs_of_tap() + gemm::kTileRows - 1) / gemm::kTileRows; }
   int64_t tasks() const;
@@ -228,7 +256,7 @@ void Gradient::add_images(const Image& x, const Image& y, float* sums) const {
   }
 }
 
-// A tap and some inputs of a group; of a depthwise convolution a tap.
+// A tap and some inputs of a group; of a depthwise convolution a row of taps.
 int64_t Gradient::tasks() const {
   const int64_t taps = geometry_.taps() / joined_taps();
   return geometry_.is_depthwise() ? taps : geometry_.groups * taps * blocks();
@@ -255,11 +283,16 @@ void Gradient::add_task(int64_t task, int64_t images, const Image& y, float* sum
   const int64_t d = tap / width / geometry_.kernel[1], first = block * gemm::kTileRows, inputs = inputs_of_tap();
   const int64_t offset = in.at(plane_.axes[0].taps[d].offset - least_[0], plane_.axes[1].taps[h].offset - least_[1],
                                plane_.axes[2].taps[w].offset - least_[2]);
-  float* const row = sums + ((group * taps + tap) * inputs + first) * columns();
+  const int64_t rows_of_tap = geometry_.is_depthwise() ? joined : inputs;
+  float* const row = sums + ((group * taps + tap) * rows_of_tap + first) * columns();
   Operands operands{taken_of(images, sums) + offset + group * inputs + first, steps,
                     outputs + group * geometry_.group_outputs(), out,
                     {images_ > 1 ? images_of(images) : y.sizes[0], y.sizes[1], y.sizes[2]}};
-  if (geometry_.is_depthwise()) return sum_channels({&operands, 1, y.channels, row, columns()});
+  if (geometry_.is_depthwise()) {
+    const std::vector<Plane::Tap>& taps_of_row = plane_.axes[2].taps;
+    const int64_t step = joined > 1 ? (taps_of_row[1].offset - taps_of_row[0].offset) * channels : 0;
+    return sum_channels({&operands, joined, step, y.channels, row, columns()});
+  }
   for (int64_t left = 0; left < geometry_.group_outputs(); left += widest()) {
     sum_products({&operands, std::min<int64_t>(gemm::kTileRows, inputs - first),
                   std::min(widest(), geometry_.group_outputs() - left), row + left, columns()});
