@@ -1,12 +1,16 @@
 """LSTMs are traced as one node for each layer and direction, and train as in eager mode."""
 
+import copy
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn, optim
+from torch.utils.checkpoint import checkpoint
 
+from npu_runtime import TrainStep
 from npu_runtime.training import compile_ir
 from tests.support.rows import each_row
 from tests.support.training.side_by_side import Told, assert_as_eager
@@ -80,6 +84,77 @@ def test_what_onednn_does_not_run_is_traced_step_by_step(model: Any) -> None:
     assert "npu.lstm.default" not in names
     assert names.count("aten.tanh.default") >= 5
     assert_as_eager(lambda told: [told.step(*batch) for _ in range(2)], made)
+
+
+Batch = tuple[Tensor, Tensor]
+
+
+def with_penalty(model: nn.Module, batch: Batch) -> Tensor:
+    """Gradients of gradients, as a critic of a WGAN has them."""
+    x = batch[0].clone().requires_grad_()
+    loss = F.mse_loss(model(x), batch[1])
+    (slope,) = torch.autograd.grad(loss, x, create_graph=True)
+    return loss + 100 * slope.square().sum()
+
+
+def of_a_penalty_alone(model: nn.Module, batch: Batch) -> Tensor:
+    x = batch[0].clone().requires_grad_()
+    (slope,) = torch.autograd.grad(model(x).square().sum(), x, create_graph=True)
+    return slope.square().sum()
+
+
+def by_torch_func(model: nn.Module, batch: Batch) -> Tensor:
+    slope = torch.func.grad(lambda x: model(x).square().sum())(batch[0])
+    return F.mse_loss(model(batch[0]), batch[1]) + slope.mean()
+
+
+def checkpointed(model: nn.Module, batch: Batch, use_reentrant: bool) -> Tensor:
+    x = batch[0].clone().requires_grad_()
+    return F.mse_loss(checkpoint(model, x, use_reentrant=use_reentrant), batch[1])
+
+
+class Stop(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> None:
+        return None
+
+
+def without_gradients(model: nn.Module, batch: Batch) -> Tensor:
+    assert isinstance(model, Recurrent)
+    return F.mse_loss(model.head(Stop.apply(model.lstm(batch[0])[0])), batch[1])
+
+
+@each_row("loss_of", {
+    "penalty": with_penalty,
+    "penalty alone": of_a_penalty_alone,
+    "torch.func": by_torch_func,
+    "checkpoint": partial(checkpointed, use_reentrant=False),
+    "reentrant checkpoint": partial(checkpointed, use_reentrant=True),
+    "no gradient": without_gradients,
+})  # fmt: skip
+def test_gradients_however_they_are_asked_for_are_those_of_eager_mode(loss_of: Any) -> None:
+    batch = torch.randn(5, 2, 7), torch.randn(5, 2, 3)
+    model = Recurrent(num_layers=2)
+    ends = []
+    for is_eager in (True, False):
+        mine = copy.deepcopy(model)
+        optimizer = optim.SGD(mine.parameters(), 0.05)
+
+        def step(x: Tensor, target: Tensor, mine: nn.Module = mine, optimizer: Any = optimizer) -> Tensor:
+            optimizer.zero_grad()
+            loss: Tensor = loss_of(mine, (x, target))
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        run = step if is_eager else TrainStep(step, modules=[mine], optimizers=[optimizer])
+        ends.append(([run(*batch) for _ in range(3)], mine.state_dict()))
+
+    torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-6)
 
 
 def test_without_onednn_there_is_no_layer_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,11 @@ which is never in a graph.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from npu_ir._torch.tracing import without_modes
@@ -115,9 +117,34 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 
 def _differentiate(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-    gradients = torch.ops.npu.lstm_backward(*ctx.saved_tensors, *grads[:3], ctx.reverse)
+    if all(grad is None for grad in grads):
+        return (None,) * 8
+    saved = ctx.saved_tensors  # read once: a checkpoint computes them
+    if torch.is_grad_enabled():  # gradients of gradients will be asked for, which oneDNN does not have
+        return (*_differentiate_steps(saved[:7], grads[:3], ctx.reverse), None)
+    gradients = torch.ops.npu.lstm_backward(*saved, *grads[:3], ctx.reverse)
     grad_x, grad_weight, grad_state_weight, grad_bias, grad_h, grad_c = gradients
     return grad_x, grad_weight, grad_state_weight, grad_bias, grad_bias, grad_h, grad_c, None
+
+
+def _differentiate_steps(
+    tensors: Sequence[Tensor], grads: Sequence[Tensor | None], reverse: bool
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients of the tensors of `lstm` by a computation of its steps that is differentiable."""
+    x, weight, state_weight, bias, state_bias, h, c = tensors
+    results = []
+    for row in reversed(x) if reverse else x:
+        gates = F.linear(row, weight, bias) + F.linear(h, state_weight, state_bias)
+        into, forget, candidate, out = gates.chunk(4, -1)
+        c = forget.sigmoid() * c + into.sigmoid() * candidate.tanh()
+        h = out.sigmoid() * c.tanh()
+        results.append(h)
+    y = torch.stack(results[::-1] if reverse else results)
+    read = [(result, grad) for result, grad in zip((y, h, c), grads, strict=True) if grad is not None]
+    known = [item for item in tensors if item.requires_grad]
+    outputs, given = zip(*read, strict=True)
+    found = iter(torch.autograd.grad(outputs, known, given, create_graph=True, allow_unused=True))
+    return tuple(next(found) if item.requires_grad else None for item in tensors)
 
 
 _TENSORS = "Tensor x, Tensor weight, Tensor state_weight, Tensor bias, Tensor state_bias, Tensor h, Tensor c"

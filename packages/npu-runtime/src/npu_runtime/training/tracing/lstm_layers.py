@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
+
+from npu_ir._torch.tensors import is_functorch_wrapper
+from npu_ir._torch.tracing import is_tracing
+from npu_runtime._torch.lstm_calls import replace_lstm
 
 _INPUT_ARGUMENTS = 9  # input, states, params, has_biases, layers, dropout, train, bidirectional, batch_first
 
 
-class LstmLayers(TorchFunctionMode):
-    """A mode that traces LSTMs by ``npu::lstm`` where eager mode would call oneDNN.
+def layers_of_lstms() -> contextlib.AbstractContextManager[None]:
+    """Trace LSTMs by ``npu::lstm`` where eager mode would call oneDNN.
 
     Otherwise a trace has each step of each layer: hundreds of nodes, and a replay slower than eager mode.
     """
+    import npu_passes.ops.training.lstm  # noqa: F401 - it registers the op
 
-    def __init__(self) -> None:
-        super().__init__()
-        import npu_passes.ops.training.lstm  # noqa: F401 - it registers the op
+    library = torch.backends.mkldnn
+    has_library = library.is_available() and library.enabled  # type: ignore[no-untyped-call]
 
-        library = torch.backends.mkldnn
-        self._has_library = library.is_available() and library.enabled  # type: ignore[no-untyped-call]
+    def replace(known: Callable[..., Any]) -> Callable[..., Any]:
+        def lstm(*args: Any, **kwargs: Any) -> Any:
+            if has_library and not kwargs and is_tracing() and _is_supported(args):
+                return _run_layers(*args)
+            return known(*args, **kwargs)
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.lstm and not kwargs and self._has_library and _is_supported(args):
-            return _run_layers(*args)
-        return func(*args, **(kwargs or {}))
+        return lstm
+
+    return replace_lstm(replace)
 
 
 def _is_supported(args: Sequence[Any]) -> bool:
@@ -40,7 +46,8 @@ def _is_supported(args: Sequence[Any]) -> bool:
     tensors = (x, h, c, *params)
     is_plain = all(item.device.type == "cpu" and item.dtype == torch.float32 for item in tensors)
     is_whole = x.dim() == 3 and x.numel() > 0 and h.shape[-1] == c.shape[-1]
-    return is_plain and is_whole and not torch.is_autocast_enabled("cpu")
+    has_wrapper = any(map(is_functorch_wrapper, tensors))  # torch.func knows no derivative of the op
+    return is_plain and is_whole and not has_wrapper and not torch.is_autocast_enabled("cpu")
 
 
 def _run_layers(

@@ -20,7 +20,7 @@ from npu_runtime._torch.tracing_context import TracingContext
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing.components import TrainingComponents
 from npu_runtime.training.tracing.functional_writes import replace_writes
-from npu_runtime.training.tracing.lstm_layers import LstmLayers
+from npu_runtime.training.tracing.lstm_layers import layers_of_lstms
 from npu_runtime.training.tracing.optimizers import require_traceable
 from npu_runtime.training.tracing.python_state import StepPythonState
 from npu_runtime.training.tracing.random_draws import RandomStates, clean_up
@@ -147,7 +147,7 @@ class _StepTracer:
             stack.enter_context(_preserve_rng_state())
             states = RandomStates()
             try:
-                with HeldMessages(), states.recording(), reject_scalers(), LstmLayers():
+                with HeldMessages(), states.recording(), reject_scalers(), layers_of_lstms():
                     module = self._world.trace(
                         self._run_step, fakes, self._substitution.components.modules, reject_write
                     )
