@@ -56,3 +56,22 @@ def test_steps_train_embeddings_with_sparse_gradients(backend: str) -> None:
         theirs.step()
 
     torch.testing.assert_close(list(model.parameters()), list(eager.parameters()), rtol=1e-5, atol=1e-6)
+
+
+@each_row("function", {
+    "softmax": lambda a: torch.sparse.softmax(a, 1).to_dense(),
+    "log_softmax": lambda a: torch.sparse.log_softmax(a.coalesce(), 1).to_dense(),
+    "product": lambda a: (a @ a).to_dense(),
+    "quotient": lambda a: (a / 2).to_dense(),
+    "power": lambda a: a.pow(2).to_dense(),
+})  # fmt: skip
+@pytest.mark.parametrize("passes", [None, "auto"])
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_sparse_tensors_are_computed_as_in_eager_mode(
+    function: Callable[..., Any], passes: str | None
+) -> None:
+    a = (torch.arange(16.0).reshape(4, 4) % 3).to_sparse()
+    executor = IRExecutor(extract_ir(Function(function), (a,)), passes=passes)
+
+    torch.testing.assert_close(executor(a), function(a), rtol=0, atol=0)
+    torch.testing.assert_close(executor.run_flat((a,))[0], [function(a)], rtol=0, atol=0)

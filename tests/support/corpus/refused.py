@@ -145,9 +145,10 @@ for name, read in {
     "values": lambda s: s.values(),
     "indices": lambda s: s._indices(),
     "count": lambda s: torch.ones(3) * s._nnz(),
+    "order": lambda s: torch.ones(3) * s.is_coalesced(),
 }.items():
     refuse(f"stored_{name}_of_a_sparse_input", read,
-        r"of a sparse tensor depends on how many items it stores[\s\S]*at: .*refused\.py:\d+[\s\S]*to_dense",
+        r"of a sparse tensor depends on the items that it stores[\s\S]*at: .*refused\.py:\d+[\s\S]*to_dense",
         lambda: call(torch.eye(3).to_sparse().coalesce()))  # fmt: skip
 refuse("a_sparse_input_changed", lambda x: x.mul_(2),
     r"aten.mul_.Tensor changes a tensor of layout sparse_coo in place[\s\S]*compute a new one",

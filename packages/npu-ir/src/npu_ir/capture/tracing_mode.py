@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,11 +14,11 @@ from npu_ir._torch.pytree import tensor_leaves, tree_map
 from npu_ir._torch.tensors import is_functorch_wrapper, is_wrapper
 from npu_ir._torch.tracing import is_tracing, without_modes
 from npu_ir.core.tensor_bytes import same_data
-from npu_ir.core.user_code import calling_line
+from npu_ir.core.user_code import calling_line, is_user_file
 from npu_ir.errors import ConversionError
 
 _READS_OF_STORED_ITEMS = frozenset(
-    {"_nnz", "values", "_values", "indices", "_indices", "col_indices", "row_indices"}
+    {"_nnz", "is_coalesced", "values", "_values", "indices", "_indices", "col_indices", "row_indices"}
 )
 _READ_DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 
@@ -46,14 +47,24 @@ class ForwardCallMode(TorchFunctionMode):
                 fix="leave generator= out: graphs draw from the default generator, "
                 "seeded by torch.manual_seed before they run; or pass the random tensor as an input",
             )
-        if getattr(func, "__name__", "") in _READS_OF_STORED_ITEMS and _has_unknown_items(args[0]):
+        # PyTorch reads them, too, while it makes FakeTensors.
+        is_read = getattr(func, "__name__", "") in _READS_OF_STORED_ITEMS and _has_unknown_items(args[0])
+        if is_read and _is_called_by_user():
             raise ConversionError(
-                f"{func.__name__}() of a sparse tensor depends on how many items it stores, which is data",
+                f"{func.__name__}() of a sparse tensor depends on the items that it stores, which are data",
                 where=calling_line(),
                 fix="pass the values and the indices as inputs of their own, and make the sparse tensor of "
                 "them in forward; or compute with .to_dense()",
             )
         return func(*args, **kwargs)
+
+
+def _is_called_by_user() -> bool:
+    """Return whether user code makes the call that this and other modes were asked about."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_name == "__torch_function__":
+        frame = frame.f_back
+    return is_user_file(frame.f_code.co_filename)
 
 
 def _has_unknown_items(tensor: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -12,6 +12,16 @@ from torch._ops import OpOverload
 
 # A context below autograd's dispatch: as fast as inference mode, but with ordinary tensors.
 below_autograd: Any = _C._AutoDispatchBelowAutograd
+
+
+def below_autograd_with(layouts: Iterable[torch.layout]) -> Callable[[], Any]:
+    """Return the context of calls on tensors of these layouts: `below_autograd`, but for sparse ones.
+
+    There kernels of sparse tensors fill copies of their results, and return zeros (torch 2.13).
+    """
+    return below_autograd if all(item is torch.strided for item in layouts) else contextlib.nullcontext
+
+
 # Sets grad mode for this thread, at a tenth of the cost of `torch.set_grad_enabled`.
 record_gradients: Callable[[bool], None] = _C._set_grad_enabled
 # The numbers of modes.

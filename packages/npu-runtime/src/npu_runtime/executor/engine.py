@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from npu_ir import ExecutionError, Graph, Value
+from npu_ir import ExecutionError, Graph, TensorType, Value
 from npu_ir.core.isolation import isolated_torch_state
 from npu_ir.core.node import external_names
 from npu_ir.core.storage import shares_storage
@@ -23,7 +23,7 @@ from npu_ir.interpreter.run_nodes import Observer, require_in_range
 from npu_ir.ops.execution import describe, is_of_type
 from npu_runtime._torch.state import (
     active_tracer,
-    below_autograd,
+    below_autograd_with,
     has_default_torch_state,
     kernel_settings,
     may_be_traced,
@@ -92,6 +92,7 @@ class Engine:
         self._replaced_buffers = [item for item in enumerate(mutated_state(graph)) if item[1] in replaced]
         self._has_partitions = any(item.is_partition for item in compiled.instructions)
         self._has_aten = any(not item.is_partition for item in compiled.instructions)
+        self._outside_autograd = below_autograd_with(_layouts_of(graph))
         self._settings = kernel_settings()
         self.bound = bound
         self.fixed_sizes: FixedSizes | None = None
@@ -255,7 +256,7 @@ class Engine:
             or not are_in_place(self._graph, self._compiled, state)
         ):
             return None
-        with self._state.lock, below_autograd():
+        with self._state.lock, self._outside_autograd():
             self._state.require_idle()
             tensors = dict(zip(self._arguments, (*given[0], *self._state.tensors), strict=True))
             values = {**self.bound.values, **tensors}
@@ -305,7 +306,7 @@ class Engine:
         # What is observed is not overwritten, nor anything if a node fails.
         inputs, state = self._overwritten.copies(inputs), self._current_state()
         values = {**bound.values, **dict(zip(self._arguments, (*inputs, *state), strict=True))}
-        with isolated_torch_state(self._device), below_autograd():
+        with isolated_torch_state(self._device), self._outside_autograd():
             returned = run_node_by_node(
                 self._compiled.unfused,
                 self._graph.returned,
@@ -402,7 +403,7 @@ class Engine:
             record_gradients(False)
         try:
             # Partitions enter it by themselves, unless they are quick: it takes as long as a small one.
-            with below_autograd() if self._has_aten else _NO_CONTEXT:
+            with self._outside_autograd() if self._has_aten else _NO_CONTEXT:
                 returned: Sequence[Any] = run(symbols, *inputs, *self._state.tensors)
                 if symbols is not None and has_sizes_of_nodes:
                     require_in_range(self._graph, symbols)
@@ -505,3 +506,12 @@ def thread_count(count: int | None) -> Iterator[None]:
             yield
         finally:
             torch.set_num_threads(before)
+
+
+def _layouts_of(graph: Graph) -> Iterator[torch.layout]:
+    """Yield the layouts of all tensors of a graph and of its regions."""
+    for part in graph.graphs():
+        for node in part.nodes:
+            for value in (*node.inputs, *node.outputs):
+                if isinstance(value.type, TensorType):
+                    yield value.type.layout

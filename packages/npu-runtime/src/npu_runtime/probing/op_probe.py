@@ -25,7 +25,7 @@ from npu_ir.ops.execution import flatten_results, is_of_type
 from npu_ir.ops.schema import Op
 from npu_runtime._torch.fast_calls import fast_callables
 from npu_runtime._torch.ops import OpOverload
-from npu_runtime._torch.state import below_autograd
+from npu_runtime._torch.state import below_autograd_with
 from npu_runtime.probing.call_traits import CallTraits
 from npu_runtime.probing.out_variants import ObservedCall, find_in_place, find_out_variants
 from npu_runtime.probing.sample_inputs import SampleInputs
@@ -111,7 +111,8 @@ class OpProbe:
             _preserved_random_state(self._device) if is_random(node) else contextlib.nullcontext()
         )
         # In the same state as a call: no modes, no autocast, below autograd.
-        with isolated_torch_state(self._device), same_random_numbers, below_autograd():
+        outside_autograd = below_autograd_with(item.layout for item in types if isinstance(item, TensorType))
+        with isolated_torch_state(self._device), same_random_numbers, outside_autograd():
             try:
                 traits = self._run_probe(node, op, binding)
             except Exception:  # the op may reject sample inputs: the node then runs unoptimized
