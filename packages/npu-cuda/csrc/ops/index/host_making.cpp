@@ -109,15 +109,37 @@ class RowSource {
 
 template <class T>
 struct MapRows {
+  // A row of x several times: what is written is copied behind itself, twice as much each time.
+  [[gnu::always_inline]] static inline void repeat(const Segments& segments, const T* x, int64_t size, T* to, int64_t n) {
+    if (size == 1) {
+      std::fill_n(to, n, *x);
+      return;
+    }
+    int64_t done = 0;
+    for (int i = 0; done < size; done += segments.parts[i++].size) copy_segment<T>(segments.parts[i], x, nullptr, to + done);
+    for (done -= done % size; done < n;) {
+      const int64_t count = std::min(done, n - done);
+      copy_row(reinterpret_cast<const char*>(to), reinterpret_cast<char*>(to + done), count * int64_t{sizeof(T)});
+      done += count;
+    }
+  }
+
   [[gnu::always_inline]] static inline void run(const MapLayout* map, const Segments* segments, const T* x, const T* fill, T* y,
                                                 int64_t begin, int64_t end) {
-    const int64_t n = map->shape[map->rank - 1];
+    const int last = map->rank - 1;
+    const int64_t n = map->shape[last], size = map->sizes[last];
+    const bool is_repeated = map->mode == Outside::Wrap && map->step[last] == 1 && n >= 2 * size;
     RowSource source(*map, begin);
     T* to = y + begin * n;
     for (int64_t row = begin; row < end; ++row, source.advance()) {
       const int64_t offset = source.offset();
       if (offset < 0) {
         to = std::fill_n(to, n, *fill);
+        continue;
+      }
+      if (is_repeated) {
+        repeat(*segments, x + offset, size, to, n);
+        to += n;
         continue;
       }
       for (int i = 0; i < segments->count; to += segments->parts[i++].size) {

@@ -1,8 +1,11 @@
-// Logic and arithmetic of contiguous tensors whose elements are bytes: bools, int8 and uint8. As numbers of their class
-// they would be int64, of eight times the bytes. Sums and products have the same last byte either way.
+// Logic and arithmetic of rows of bytes: bools, int8 and uint8. As numbers of their class they would be int64, of eight
+// times the bytes. Sums and differences have the same last byte either way.
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "ops/pointwise/host_kernels.h"
+#include "ops/pointwise/nest.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/threads.h"
 
@@ -11,6 +14,8 @@ namespace {
 
 constexpr DType kBool{6, 8, 1}, kInt8{0, 8, 1}, kUint8{1, 8, 1};
 constexpr int64_t kLeastOfAThread = 262144;
+constexpr int64_t kLeastRow = 64;  // shorter ones are read with those behind them by the kernel of int64
+constexpr int64_t kMostOfOne = 4096;  // elements of a row for which one is repeated
 
 struct And { template <class V> static NPU_INLINE V of(V x, V y) { return x & y; } };
 struct Or { template <class V> static NPU_INLINE V of(V x, V y) { return x | y; } };
@@ -61,11 +66,40 @@ Status check_bytes(const OpCall& call, bool takes_bools) {
     if (!is_number && !(takes_bools && tensor.dtype == kBool)) {
       return Status::not_implemented("an operand is " + text_of(tensor) + ", not of bytes");
     }
-    if (!is_contiguous(tensor) || tensor.numel != call.outputs[0].numel) {
-      return Status::not_implemented("an operand is " + text_of(tensor) + ", not contiguous and of the shape of the result");
+  }
+  if (call.outputs[0].numel == 0) return {};
+  const Nest nest = nest_of(call);
+  for (int i = 0; i < nest.operands; ++i) {
+    const bool is_row = nest.strides[i][0] == 1 || (i < call.num_inputs && nest.strides[i][0] == 0);
+    if (!is_row || (nest.rank > 1 && nest.shape[0] < kLeastRow)) {
+      return Status::not_implemented("the operands are no rows of " + std::to_string(kLeastRow) + " bytes or more");
     }
   }
   return {};
+}
+
+using Compute = void (*)(const uint8_t* x, const uint8_t* y, uint8_t* out, int64_t n);
+
+// Computes elements of a call of one or two inputs.
+void run_rows(const OpCall& call, const Nest& nest, Compute compute, int64_t begin, int64_t end) {
+  uint8_t ones[2][kMostOfOne];
+  const uint8_t* filled[2] = {};
+  int64_t filled_count[2] = {};
+  Cursor at(&nest, begin);
+  for (int64_t done = begin, n; done < end; done += n) {
+    n = std::min(at.left_in_row(), end - done);
+    const uint8_t* rows[2];
+    for (int i = 0; i < call.num_inputs; ++i) {
+      rows[i] = static_cast<const uint8_t*>(call.inputs[i].data) + at.offset(i);
+      if (nest.strides[i][0] != 0) continue;
+      n = std::min(n, kMostOfOne);
+      if (filled[i] != rows[i] || filled_count[i] < n) std::memset(ones[i], *rows[i], size_t(n));
+      filled[i] = std::exchange(rows[i], ones[i]);
+      filled_count[i] = n;
+    }
+    compute(rows[0], rows[call.num_inputs - 1], static_cast<uint8_t*>(call.outputs[0].data) + at.offset(call.num_inputs), n);
+    at.advance(n);
+  }
 }
 
 // Numbers are bytes as they are, but where bools are the result: bools in, or the logic of any numbers.
@@ -84,12 +118,11 @@ struct Kernel {
   static Status launch(const OpCall& call) {
     static const auto numbers = widest<uint8_t, Computed<F, false>::template Loop>();
     static const auto truths = widest<uint8_t, Computed<F, true>::template Loop>();
-    const auto bytes = [&](const TensorDesc& tensor) { return static_cast<uint8_t*>(tensor.data); };
-    const uint8_t *x = bytes(call.inputs[0]), *y = bytes(call.inputs[call.num_inputs - 1]);
-    uint8_t* const out = bytes(call.outputs[0]);
-    const auto compute = call.outputs[0].dtype == kBool ? truths : numbers;
+    if (call.outputs[0].numel == 0) return {};
+    const Nest nest = nest_of(call);
+    const Compute compute = call.outputs[0].dtype == kBool ? truths : numbers;
     parallel_for(call.outputs[0].numel, kLeastOfAThread,
-                 [&](int64_t begin, int64_t end) { compute(x + begin, y + begin, out + begin, end - begin); });
+                 [&](int64_t begin, int64_t end) { run_rows(call, nest, compute, begin, end); });
     return {};
   }
 
