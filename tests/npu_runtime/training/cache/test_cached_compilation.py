@@ -73,6 +73,21 @@ def test_a_loaded_step_trains_as_a_traced_one(steps, recipe, backend):
     require_same(loaded, traced)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_recurrent_model_is_loaded(steps, backend):
+    case = case_named("lstm")
+    results = []
+    for cache in (False, True, True):
+        model = case.model()
+        optimizer = recipe_named("Adam").make(case, model)
+        step = TrainStep(model, optimizer, case.loss, backend=backend, cache=cache)
+        results.append((train(model, optimizer, step, case.batches(3)), note(step)))
+
+    assert [text.partition(" ")[0] for _, text in results] == ["", "stored", "loaded"]
+    require_same(results[1][0], results[0][0])
+    require_same(results[2][0], results[0][0])
+
+
 OPTIONS: dict[str, dict[str, Any]] = {
     "accumulation": {"accumulate": 2},
     "clipping": {"clip_grad_norm": 0.1, "clip_grad_value": 0.01},

@@ -37,6 +37,7 @@ _NAMED_FIELD = type(
     vars(collections.namedtuple("_Named", "field"))["field"]
 )  # its module depends on the release
 _MODULE_STATE = frozenset(vars(Module()))
+_WEIGHT_REFERENCES = frozenset({"_flat_weight_refs"})  # of recurrent layers, to the parameters that they have
 
 
 class ContentHash(ClassContent):
@@ -135,7 +136,10 @@ class ContentHash(ClassContent):
                 continue
             self.add(list(value.values()) if is_hooks and isinstance(value, dict) else value, name)
         known = [base for base in kind.__mro__ if base not in (object, Module) and is_known_class(base)]
-        self._add_attributes(module, is_read_by_known_code=bool(known), left_out=_MODULE_STATE)
+        left_out = _MODULE_STATE | (
+            _WEIGHT_REFERENCES if isinstance(module, torch.nn.RNNBase) else frozenset()
+        )
+        self._add_attributes(module, is_read_by_known_code=bool(known), left_out=left_out)
 
     def add_optimizer(
         self, optimizer: Optimizer, left_out: frozenset[str], of_schedulers: frozenset[str]
