@@ -33,8 +33,8 @@ std::vector<OpInfo> builtin_ops() {
 
 std::vector<KernelPtr> builtin_kernels() {
   return joined<KernelPtr>({
-      pointwise::host_kernels(), pointwise::bytes_host_kernels(), pointwise::random_host_kernels(), fused_host_kernels(),
-      lists::host_kernels(), lists::reduction_host_kernels(), reduce::host_kernels(), reduce::arg_host_kernels(),
+      pointwise::host_kernels(), pointwise::random_host_kernels(), fused_host_kernels(), lists::host_kernels(),
+      lists::reduction_host_kernels(), reduce::host_kernels(), reduce::arg_host_kernels(),
       reduce::cumsum_host_kernels(), reduce::batch_norm_host_kernels(), rows::host_kernels(),
       rows::nll_host_kernels(), indexing::host_kernels(), gemm_host_kernels(), gemm_epilogue_host_kernels(),
       packed_gemm_host_kernels(), conv::host_kernels(), attention::host_kernels(), pool::host_kernels(),

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "ops/pointwise/host_bytes.h"
 #include "ops/pointwise/host_kernels.h"
 #include "ops/pointwise/nest.h"
 #include "ops/pointwise/pointwise.h"
@@ -59,23 +60,21 @@ struct Computed {
   using Loop = Vectors<F, kIsTruth, kBytes>;
 };
 
-Status check_bytes(const OpCall& call, bool takes_bools) {
+// Whether all operands are bytes, and rows of them or one that stands for a row.
+bool are_rows_of_bytes(const OpCall& call, bool takes_bools) {
   for (int i = 0; i < call.num_inputs + call.num_outputs; ++i) {
-    const TensorDesc& tensor = operand_of(call, i);
-    const bool is_number = tensor.dtype == kInt8 || tensor.dtype == kUint8;
-    if (!is_number && !(takes_bools && tensor.dtype == kBool)) {
-      return Status::not_implemented("an operand is " + text_of(tensor) + ", not of bytes");
-    }
+    const DType dtype = operand_of(call, i).dtype;
+    const bool is_number = dtype == kInt8 || dtype == kUint8;
+    if (!is_number && !(takes_bools && dtype == kBool)) return false;
   }
-  if (call.outputs[0].numel == 0) return {};
+  if (call.outputs[0].numel == 0) return false;
   const Nest nest = nest_of(call);
+  if (nest.rank > 1 && nest.shape[0] < kLeastRow) return false;
   for (int i = 0; i < nest.operands; ++i) {
-    const bool is_row = nest.strides[i][0] == 1 || (i < call.num_inputs && nest.strides[i][0] == 0);
-    if (!is_row || (nest.rank > 1 && nest.shape[0] < kLeastRow)) {
-      return Status::not_implemented("the operands are no rows of " + std::to_string(kLeastRow) + " bytes or more");
-    }
+    const bool is_one = i < call.num_inputs && nest.strides[i][0] == 0;
+    if (nest.strides[i][0] != 1 && !is_one) return false;
   }
-  return {};
+  return true;
 }
 
 using Compute = void (*)(const uint8_t* x, const uint8_t* y, uint8_t* out, int64_t n);
@@ -102,44 +101,37 @@ void run_rows(const OpCall& call, const Nest& nest, Compute compute, int64_t beg
   }
 }
 
-// Numbers are bytes as they are, but where bools are the result: bools in, or the logic of any numbers.
+// The launch of an op in int64, which takes bytes as they are where it can; where bools are the result, any number
+// but 0 is 1.
 template <class Fn, class F>
-struct Kernel {
-  static constexpr bool kTakesBools = Fn::row.classes != kAny && !std::is_same_v<F, Invert>;
-
-  static Status supported(const OpCall& call) {
-    NPU_TRY((pointwise::supported<Fn, kInt64>(call)));
-    if constexpr (requires(const typename Fn::Attrs attrs) { attrs.alpha; }) {
-      if (attrs_of_call<Fn>(call).alpha != 1) return Status::not_implemented("alpha is not 1");
-    }
-    return check_bytes(call, kTakesBools);
-  }
-
-  static Status launch(const OpCall& call) {
-    static const auto numbers = widest<uint8_t, Computed<F, false>::template Loop>();
-    static const auto truths = widest<uint8_t, Computed<F, true>::template Loop>();
-    if (call.outputs[0].numel == 0) return {};
-    const Nest nest = nest_of(call);
-    const Compute compute = call.outputs[0].dtype == kBool ? truths : numbers;
-    parallel_for(call.outputs[0].numel, kLeastOfAThread,
-                 [&](int64_t begin, int64_t end) { run_rows(call, nest, compute, begin, end); });
-    return {};
-  }
-
-  static KernelPtr make() {
-    const std::string id = kernel_name(Fn::row) + ".bytes.host";
-    return make_kernel({Fn::row.kind, id, DeviceType::Host, 10}, {supported, launch, cost<Fn>});
-  }
-};
+Status launch_bytes(const OpCall& call) {
+  constexpr bool takes_bools = Fn::row.classes != kAny && !std::is_same_v<F, Invert>;
+  static const auto numbers = widest<uint8_t, Computed<F, false>::template Loop>();
+  static const auto truths = widest<uint8_t, Computed<F, true>::template Loop>();
+  bool is_plain = true;
+  if constexpr (requires(const typename Fn::Attrs attrs) { attrs.alpha; }) is_plain = attrs_of_call<Fn>(call).alpha == 1;
+  if (!is_plain || !are_rows_of_bytes(call, takes_bools)) return launch<Fn, kInt64>(call);
+  const Nest nest = nest_of(call);
+  const Compute compute = call.outputs[0].dtype == kBool ? truths : numbers;
+  parallel_for(call.outputs[0].numel, kLeastOfAThread,
+               [&](int64_t begin, int64_t end) { run_rows(call, nest, compute, begin, end); });
+  return {};
+}
 
 }  // namespace
 
-std::vector<KernelPtr> bytes_host_kernels() {
+LaunchOfBytes launch_of_bytes(OpKind kind) {
   using namespace op;
-  return {Kernel<LogicalAnd, And>::make(),    Kernel<LogicalOr, Or>::make(),   Kernel<LogicalXor, Xor>::make(),
-          Kernel<LogicalNot, IsZero>::make(), Kernel<BitwiseAnd, And>::make(), Kernel<BitwiseOr, Or>::make(),
-          Kernel<BitwiseXor, Xor>::make(),    Kernel<BitwiseNot, Invert>::make(), Kernel<EltwiseAdd, Plus>::make(),
-          Kernel<Sub, Minus>::make()};
+  static const std::pair<OpKind, LaunchOfBytes> all[] = {
+      {LogicalAnd::row.kind, launch_bytes<LogicalAnd, And>},    {LogicalOr::row.kind, launch_bytes<LogicalOr, Or>},
+      {LogicalXor::row.kind, launch_bytes<LogicalXor, Xor>},    {LogicalNot::row.kind, launch_bytes<LogicalNot, IsZero>},
+      {BitwiseAnd::row.kind, launch_bytes<BitwiseAnd, And>},    {BitwiseOr::row.kind, launch_bytes<BitwiseOr, Or>},
+      {BitwiseXor::row.kind, launch_bytes<BitwiseXor, Xor>},    {BitwiseNot::row.kind, launch_bytes<BitwiseNot, Invert>},
+      {EltwiseAdd::row.kind, launch_bytes<EltwiseAdd, Plus>},   {Sub::row.kind, launch_bytes<Sub, Minus>}};
+  for (const auto& [known, launch] : all) {
+    if (known == kind) return launch;
+  }
+  return nullptr;
 }
 
 }  // namespace npu::pointwise

@@ -1,5 +1,6 @@
 #include "ops/pointwise/host_ops.h"
 
+#include "ops/pointwise/host_bytes.h"
 #include "ops/pointwise/pointwise.h"
 
 namespace npu::pointwise {
@@ -17,7 +18,10 @@ std::vector<KernelPtr> host_kernels() {
   std::vector<KernelPtr> kernels;
   for (const HostOp& op : host_ops()) {
     const std::string id = kernel_name(op.row) + "." + class_name(op.type) + ".host";
-    kernels.push_back(make_kernel({op.row.kind, id, DeviceType::Host, 5}, op.functions));
+    KernelFunctions functions = op.functions;
+    const LaunchOfBytes launch = op.type == kInt64 ? launch_of_bytes(op.row.kind) : nullptr;
+    if (launch) functions.launch = launch;
+    kernels.push_back(make_kernel({op.row.kind, id, DeviceType::Host, 5}, functions));
   }
   return kernels;
 }

@@ -82,8 +82,6 @@ template <Class type>
 using NumberOf = std::conditional_t<type == kFloat32, float, std::conditional_t<type == kFloat64, double, int64_t>>;
 
 std::vector<KernelPtr> host_kernels();
-// Those of bytes, for the ops of which most tensors are masks.
-std::vector<KernelPtr> bytes_host_kernels();
 std::vector<KernelPtr> cuda_kernels();
 
 // The parts of the latter, which are compiled apart.

@@ -27,7 +27,11 @@ PRODUCTS = ("PackedGemm", "PackedConv")
 _ROTARY = "Rotary"
 _ANGLES = 2  # its first inputs, which are those of all
 _HEADER_BYTES = 8  # the counts of temporaries and steps, behind the other attributes of a product
-_OF_BYTES = ".bytes.host"
+# Computed by bytes where all tensors are of bytes; a step of a chain computes whole numbers of eight bytes.
+_OF_BYTES = frozenset(
+    {"LogicalAnd", "LogicalOr", "LogicalXor", "LogicalNot"}
+    | {"BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "EltwiseAdd", "Sub"}
+)
 _MANY_BYTES = 4096  # below it another call costs more
 _MOST_STEPS = 64
 
@@ -110,8 +114,9 @@ def _iteration_shape(op: BackendOp) -> tuple[int, ...] | None:
         return None
     types = [tensor_type(operand) for operand in (*op.inputs, *op.outputs)]
     shape = types[-1].static_shape
-    if op.kernel.endswith(_OF_BYTES) and math.prod(shape) >= _MANY_BYTES:
-        return None  # a step of a chain computes whole numbers of eight bytes
+    is_of_bytes = op.kind in _OF_BYTES and all(type.dtype.itemsize == 1 for type in types)
+    if is_of_bytes and op.kernel.endswith(".host") and math.prod(shape) >= _MANY_BYTES:
+        return None
     if op.kind == "Copy" and any(type.static_strides != contiguous_strides(shape) for type in types):
         return None  # a copy into another layout goes by tiles
     return shape
