@@ -17,8 +17,6 @@ from torch import Tensor
 from npu_ir._torch.tracing import without_modes
 from npu_passes.ops.registration import LIBRARY, register
 
-LSTM = "npu.lstm.default"
-LSTM_BACKWARD = "npu.lstm_backward.default"
 _LSTM_MODE = 2  # in PyTorch's numbers of cells
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
