@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from npu_ir import extract_ir
-from npu_runtime import IRExecutor, TrainStep
+from npu_runtime import IRExecutor, TrainStep, compile_ir
+from npu_runtime.errors import TracingError
 from tests.support.corpus.case import Function
 from tests.support.rows import each_row
 
@@ -75,3 +76,45 @@ def test_sparse_tensors_are_computed_as_in_eager_mode(
 
     torch.testing.assert_close(executor(a), function(a), rtol=0, atol=0)
     torch.testing.assert_close(executor.run_flat((a,))[0], [function(a)], rtol=0, atol=0)
+
+
+class Network(nn.Module):
+    """A layer behind a product with a sparse matrix, which a function makes of a buffer."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.register_buffer("edges", (torch.arange(16.0).reshape(4, 4) % 3).to_sparse())
+        self.layer = nn.Linear(3, 2)
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(self.function(self.edges) @ x)  # type: ignore[no-any-return, arg-type]
+
+
+@each_row("function", {
+    "as it is": lambda a: a,
+    "softmax": lambda a: torch.sparse.softmax(a, 1),
+    "product": lambda a: a @ a,
+})  # fmt: skip
+@pytest.mark.parametrize("passes", [None, "default", "auto"])
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_what_depends_on_sparse_buffers_alone_is_computed_when_they_are_bound(
+    function: Callable[..., Any], passes: str | None
+) -> None:
+    model, x = Network(function), torch.randn(4, 3)
+
+    executor = IRExecutor(extract_ir(model, (x,)), model.state_dict(), passes=passes)
+
+    torch.testing.assert_close(executor(x), model(x))
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_a_step_refuses_sparse_buffers_by_name() -> None:
+    model = Network(lambda a: a)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    message = "(?s)'edges' is a tensor of layout sparse_coo.*fix: keep its indices and values as buffers"
+
+    with pytest.raises(TracingError, match=message):
+        TrainStep(model, optimizer, F.mse_loss)
+    with pytest.raises(TracingError, match=message):
+        compile_ir(model, optimizer, F.mse_loss, (torch.randn(4, 3), torch.randn(4, 2)))

@@ -1,6 +1,7 @@
 // The table of pointwise ops as Python sees it, and the number of threads of host kernels.
 #include "bindings/bindings.h"
 #include "ops/host_simd.h"
+#include "ops/pointwise/host_bytes.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/threads.h"
 
@@ -43,6 +44,7 @@ nb::dict view_of(const pointwise::Description& op) {
   view["schema"] = op.schema ? nb::object(text(op.schema->name)) : nb::none();
   view["expression"] = text(op.row.text);
   view["flops"] = op.recording.flops();
+  view["by_bytes"] = pointwise::launch_of_bytes(op.row.kind) != nullptr;
   view["instructions"] = instructions_of(op.recording);
   return view;
 }
@@ -58,8 +60,9 @@ nb::list pointwise_ops() {
 void bind_pointwise(nb::module_& module) {
   module.def("pointwise_ops", &pointwise_ops, nb::sig("def pointwise_ops() -> list[dict[str, Any]]"),
              "The rows of the table of pointwise ops: name, kind, inputs and outputs (their names), computed_in (the\n"
-             "number types), schema (of the attributes, or None), expression (its text), flops of an element, and\n"
-             "instructions (tuples of name, operands and constant) with the default attributes.");
+             "number types), schema (of the attributes, or None), expression (its text), flops of an element,\n"
+             "by_bytes (whether the host computes bools, int8 and uint8 as bytes), and instructions (tuples of name, operands\n"
+             "and constant) with the default attributes.");
   module.def("thread_count", &thread_count, "Return the most threads that one call of a host kernel uses.");
   module.def("set_thread_count", &set_thread_count, nb::arg("count"),
              "Set the most threads that one call of a host kernel uses; results do not depend on it. At first it is\n"

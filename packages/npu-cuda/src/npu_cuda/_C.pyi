@@ -500,8 +500,9 @@ def register_op(name: str, min_inputs: int, max_inputs: int, in_place: Sequence[
 def pointwise_ops() -> list[dict[str, Any]]:
     """
     The rows of the table of pointwise ops: name, kind, inputs and outputs (their names), computed_in (the
-    number types), schema (of the attributes, or None), expression (its text), flops of an element, and
-    instructions (tuples of name, operands and constant) with the default attributes.
+    number types), schema (of the attributes, or None), expression (its text), flops of an element,
+    by_bytes (whether the host computes bools, int8 and uint8 as bytes), and instructions (tuples of name, operands
+    and constant) with the default attributes.
     """
 
 def thread_count() -> int:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import torch
 
 from npu_cuda import _C, attrs
-from npu_cuda.backend.selection import kind_of, pointwise_instructions, select_kernel
+from npu_cuda.backend.selection import kind_of, kinds_by_bytes, pointwise_instructions, select_kernel
 from npu_cuda.backend.tensor_views import tensor_type
 from npu_cuda.backend.view_rules import VIEW
 from npu_ir.core.types import contiguous_strides
@@ -27,12 +27,7 @@ PRODUCTS = ("PackedGemm", "PackedConv")
 _ROTARY = "Rotary"
 _ANGLES = 2  # its first inputs, which are those of all
 _HEADER_BYTES = 8  # the counts of temporaries and steps, behind the other attributes of a product
-# Computed by bytes where all tensors are of bytes; a step of a chain computes whole numbers of eight bytes.
-_OF_BYTES = frozenset(
-    {"LogicalAnd", "LogicalOr", "LogicalXor", "LogicalNot"}
-    | {"BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "EltwiseAdd", "Sub"}
-)
-_MANY_BYTES = 4096  # below it another call costs more
+_MANY_BYTES = 4096  # below it another call costs more than a step of numbers of eight bytes
 _MOST_STEPS = 64
 
 
@@ -114,8 +109,8 @@ def _iteration_shape(op: BackendOp) -> tuple[int, ...] | None:
         return None
     types = [tensor_type(operand) for operand in (*op.inputs, *op.outputs)]
     shape = types[-1].static_shape
-    is_of_bytes = op.kind in _OF_BYTES and all(type.dtype.itemsize == 1 for type in types)
-    if is_of_bytes and op.kernel.endswith(".host") and math.prod(shape) >= _MANY_BYTES:
+    are_bytes = all(type.dtype.itemsize == 1 for type in types) and op.kernel.endswith(".host")
+    if are_bytes and math.prod(shape) >= _MANY_BYTES and int(kind_of(op.kind)) in kinds_by_bytes():
         return None
     if op.kind == "Copy" and any(type.static_strides != contiguous_strides(shape) for type in types):
         return None  # a copy into another layout goes by tiles

@@ -46,6 +46,12 @@ def pointwise_instructions() -> dict[int, frozenset[str]]:
     return {row["kind"]: frozenset(name for name, *_ in row["instructions"]) for row in _C.pointwise_ops()}
 
 
+@functools.cache
+def kinds_by_bytes() -> frozenset[int]:
+    """Return the kinds of pointwise ops that the host computes by bytes where all tensors are of bytes."""
+    return frozenset(row["kind"] for row in _C.pointwise_ops() if row["by_bytes"])
+
+
 def select_kernel(op: BackendOp, device: str, alignment: int) -> tuple[str, str]:
     """Return the id of the kernel for ``op``, or "" and why there is none.
 

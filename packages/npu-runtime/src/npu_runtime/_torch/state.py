@@ -13,6 +13,13 @@ from torch._ops import OpOverload
 # A context below autograd's dispatch: as fast as inference mode, but with ordinary tensors.
 below_autograd: Any = _C._AutoDispatchBelowAutograd
 
+# Sets grad mode for this thread, at a tenth of the cost of `torch.set_grad_enabled`.
+record_gradients: Callable[[bool], None] = _C._set_grad_enabled
+# The numbers of modes.
+MODE_COUNTS: tuple[Callable[[], int], ...] = (_C._len_torch_function_stack, _C._len_torch_dispatch_stack)
+# What they return is false in the default state: the numbers of modes, and whether any autocast is enabled.
+STATE_CHANGES: tuple[Callable[[], Any], ...] = (*MODE_COUNTS, _C._is_any_autocast_enabled)
+
 
 def below_autograd_with(layouts: Iterable[torch.layout]) -> Callable[[], Any]:
     """Return the context of calls on tensors of these layouts: `below_autograd`, but for sparse ones.
@@ -20,14 +27,6 @@ def below_autograd_with(layouts: Iterable[torch.layout]) -> Callable[[], Any]:
     There kernels of sparse tensors fill copies of their results, and return zeros (torch 2.13).
     """
     return below_autograd if all(item is torch.strided for item in layouts) else contextlib.nullcontext
-
-
-# Sets grad mode for this thread, at a tenth of the cost of `torch.set_grad_enabled`.
-record_gradients: Callable[[bool], None] = _C._set_grad_enabled
-# The numbers of modes.
-MODE_COUNTS: tuple[Callable[[], int], ...] = (_C._len_torch_function_stack, _C._len_torch_dispatch_stack)
-# What they return is false in the default state: the numbers of modes, and whether any autocast is enabled.
-STATE_CHANGES: tuple[Callable[[], Any], ...] = (*MODE_COUNTS, _C._is_any_autocast_enabled)
 
 
 def random_state(device: torch.device, seed: int | None = None) -> torch.Tensor:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from npu_ir import ExecutionError, Graph, TensorType, Value
+from npu_ir import ExecutionError, Graph, Value
 from npu_ir.core.isolation import isolated_torch_state
 from npu_ir.core.node import external_names
 from npu_ir.core.storage import shares_storage
@@ -40,7 +40,7 @@ from npu_runtime.executor.node_by_node import run_node_by_node
 from npu_runtime.executor.overwritten_inputs import OverwrittenInputs, ReadMemory
 from npu_runtime.executor.result_ownership import plan_results
 from npu_runtime.executor.weight_versions import WeightVersions
-from npu_runtime.probing.storage import with_stated_strides
+from npu_runtime.probing.storage import layouts_of, with_stated_strides
 
 if TYPE_CHECKING:
     from npu_runtime.executor.executor import IRExecutor
@@ -92,7 +92,7 @@ class Engine:
         self._replaced_buffers = [item for item in enumerate(mutated_state(graph)) if item[1] in replaced]
         self._has_partitions = any(item.is_partition for item in compiled.instructions)
         self._has_aten = any(not item.is_partition for item in compiled.instructions)
-        self._outside_autograd = below_autograd_with(_layouts_of(graph))
+        self._outside_autograd = below_autograd_with(layouts_of(graph))
         self._settings = kernel_settings()
         self.bound = bound
         self.fixed_sizes: FixedSizes | None = None
@@ -506,12 +506,3 @@ def thread_count(count: int | None) -> Iterator[None]:
             yield
         finally:
             torch.set_num_threads(before)
-
-
-def _layouts_of(graph: Graph) -> Iterator[torch.layout]:
-    """Yield the layouts of all tensors of a graph and of its regions."""
-    for part in graph.graphs():
-        for node in part.nodes:
-            for value in (*node.inputs, *node.outputs):
-                if isinstance(value.type, TensorType):
-                    yield value.type.layout

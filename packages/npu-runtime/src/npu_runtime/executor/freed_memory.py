@@ -22,7 +22,8 @@ def release_after_prologue(values: Mapping[Value, Any]) -> None:
     as much as they take.
     """
     made = [item for value, item in values.items() if value.producer is not None]
-    if sum(item.nbytes for item in made if isinstance(item, torch.Tensor)) >= _LEAST_BYTES:
+    dense = [item for item in made if isinstance(item, torch.Tensor) and item.layout is torch.strided]
+    if sum(item.nbytes for item in dense) >= _LEAST_BYTES:
         _trim()(0)
 
 

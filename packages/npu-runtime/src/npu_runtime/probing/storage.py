@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import torch
 
-from npu_ir import TensorType
+from npu_ir import Graph, TensorType
 from npu_ir.core.storage import address_range, storage_key
 from npu_ir.core.tensor_bytes import same_data
 from npu_ir.core.types import Type
@@ -33,6 +33,15 @@ def memory_keys(item: Any) -> frozenset[Any]:
     if item.layout in _BY_COLUMNS:
         return frozenset(map(storage_key, (item.ccol_indices(), item.row_indices(), item.values())))
     return frozenset((storage_key(item),))
+
+
+def layouts_of(graph: Graph) -> Iterator[torch.layout]:
+    """Yield the layouts of all tensors of a graph and of its regions."""
+    for part in graph.graphs():
+        for node in part.nodes:
+            for value in (*node.inputs, *node.outputs):
+                if isinstance(value.type, TensorType):
+                    yield value.type.layout
 
 
 def has_stated_strides(output: Any, type: Type) -> bool:

@@ -18,6 +18,7 @@ from npu_runtime.training.step_compilation import compile_step
 from npu_runtime.training.tracing.components import TrainingComponents
 from npu_runtime.training.tracing.optimizer_state import UnknownStateError
 from npu_runtime.training.tracing.tracer import trace_function
+from npu_runtime.training.tracing.unsupported import reject_sparse_tensors
 
 # Usually one per shape of the batch: more of them suggest that batches should be padded to fewer shapes.
 MAX_SPECIALIZATIONS = 16
@@ -47,6 +48,7 @@ class Specializations:
         name: str | None,
         lock: threading.RLock,
     ) -> None:
+        reject_sparse_tensors(components)
         self._function, self._components = function, components
         self._options, self._name, self._lock = options, name, lock
         self._by_key: dict[Hashable, CompileArtifact] = {}

@@ -37,6 +37,7 @@ from npu_runtime.training.tracing.unsupported import (
     reject_hooks,
     reject_host_sync,
     reject_scalers,
+    reject_sparse_tensors,
     reject_unregistered_parameters,
     reject_write,
     require_tensor,
@@ -79,6 +80,7 @@ def trace_function(
         for optimizer in components.optimizers.values():
             require_traceable(optimizer)
         reject_fake_tensors(components)
+        reject_sparse_tensors(components)
         reject_hooks(components)
         if kwargs and HYPERPARAMETERS in kwargs:
             raise TracingError(

@@ -36,6 +36,18 @@ def reject_fake_tensors(components: TrainingComponents) -> None:
             )
 
 
+def reject_sparse_tensors(components: TrainingComponents) -> None:
+    """Refuse models with sparse parameters or buffers: a step reads weights where they are in memory."""
+    for name, tensor in (components.parameters() | components.buffers()).items():
+        if tensor.layout is not torch.strided:
+            raise TracingError(
+                f"{name!r} is a tensor of layout {str(tensor.layout).removeprefix('torch.')}, "
+                "and a step reads its weights where they are in memory",
+                fix="keep its indices and values as buffers, and make the sparse tensor of them in forward: "
+                "torch.sparse_coo_tensor(indices, values, size)",
+            )
+
+
 def reject_hooks(components: TrainingComponents) -> None:
     """Raise if parameters have hooks: a trace substitutes the parameters, and the hooks would not run."""
     for key, parameter in components.parameters().items():
