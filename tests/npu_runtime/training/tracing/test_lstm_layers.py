@@ -138,7 +138,7 @@ def without_gradients(model: nn.Module, batch: Batch) -> Tensor:
 })  # fmt: skip
 def test_gradients_however_they_are_asked_for_are_those_of_eager_mode(loss_of: Any) -> None:
     batch = torch.randn(5, 2, 7), torch.randn(5, 2, 3)
-    model = Recurrent(num_layers=2)
+    model = Recurrent(num_layers=2, bidirectional=True)
     ends = []
     for is_eager in (True, False):
         mine = copy.deepcopy(model)

@@ -54,7 +54,7 @@ def _run_layers(
     x: Tensor, states: tuple[Tensor, Tensor], params: Sequence[Tensor], *options: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     has_biases, layers, dropout, train, bidirectional, batch_first = options
-    x = (x.transpose(0, 1) if batch_first else x).contiguous()
+    x = (x.transpose(0, 1) if batch_first else x).contiguous()  # once, for the backward as well
     directions, count = 2 if bidirectional else 1, 4 if has_biases else 2
     last: list[tuple[Tensor, Tensor]] = []
     for layer in range(layers):
